@@ -15,7 +15,7 @@ from lance.file import LanceFileReader
 from tests.base.table_kit import new_table
 
 import weir.base.published
-from weir.base.details_commit import update_details
+from weir.base.details_commit import commit_details, update_details
 from weir.base.published import is_left_behind, publish_shards, published_shards
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
@@ -120,7 +120,7 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, count: int) -> None:
 
 def test_a_lost_race_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = new_table(tmp_path)
-    monkeypatch.setattr(weir.base.details_commit, "publish_details", lambda *_: None)
+    monkeypatch.setattr(weir.base.details_commit, "publish_details", lambda *_, **__: None)
     monkeypatch.setattr(weir.base.details_commit, "wait_for_turn", lambda _: None)
     with pytest.raises(ConflictError):
         publish_shards(base, shards(INLINE_SHARDS + 1))
@@ -132,11 +132,11 @@ def test_a_version_of_which_the_answer_was_lost_has_its_file(
 ) -> None:
     base = new_table(tmp_path)
 
-    def unanswered(*arguments: Any, **named: Any) -> BaseTable:
-        update_details(*arguments, **named)
+    def unanswered(*arguments: Any, **named: Any) -> None:
+        commit_details(*arguments, **named)
         raise StorageError("the store does not answer")
 
-    monkeypatch.setattr(weir.base.published, "update_details", unanswered)
+    monkeypatch.setattr(weir.base.published, "commit_details", unanswered)
     with pytest.raises(StorageError, match="does not answer"):
         publish_shards(base, shards(INLINE_SHARDS + 1))
     assert len(published_shards(base.latest())) == INLINE_SHARDS + 1

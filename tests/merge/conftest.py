@@ -23,7 +23,7 @@ TASKS_PLACES = (
 )
 
 
-def in_waves(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult:
+def in_waves(tasks: Sequence[MergeTask], base: BaseTable, *, is_newest: bool = False) -> MergeResult:
     """Merge by tasks on threads of this process."""
     return merge_in_waves(tasks, base, ThreadRunner())
 

@@ -19,6 +19,7 @@ from tests.simulation.world import KEY, ROWS_SCHEMA, SCHEMA, World, as_batch
 
 from weir.base.table import BaseTable
 from weir.config import WriterOptions
+from weir.engine.concurrent_map import Wave
 from weir.errors import (
     BackpressureError,
     ConflictError,
@@ -31,6 +32,7 @@ from weir.errors import (
     WriterClosedError,
     WriterError,
 )
+from weir.log.manifest_store import list_shards
 from weir.lsm.keys import KeySet
 from weir.maintenance.compact import compact
 from weir.maintenance.garbage.garbage import collect_garbage
@@ -155,7 +157,9 @@ def open_writer(world: World, process: Process, shard: UUID, options: WriterOpti
             backlog=backlog,
             versions=BaseVersions(_newest_seen(world), world.open_base),
         )
-        writer = ShardWriter(context, shard)
+        wave = Wave()
+        absent = None if shard in list_shards(world.store) else wave
+        writer = ShardWriter(context, shard, absent=absent)
         world.checker.claimed(shard, writer.epoch)
         return writer
     except (StorageError, FencedError, ConflictError):
@@ -314,16 +318,20 @@ def passing_time(world: World, times: int) -> None:
 def merge_once(world: World) -> None:
     """Merge what is flushed, in one of the ways there are."""
     base = world.open_base()
-    snapshot = SnapshotReader(world.store, base).take_newest()
-    manifests = [view.manifest for view in snapshot.shards]
+    reader = SnapshotReader(world.store, base)
+    found = reader.take_manifests() if world.random.random() < 0.5 else None
+    if found is None:
+        snapshot = reader.take_newest()
+        found = snapshot.base, tuple(view.manifest for view in snapshot.shards)
+    base, manifests = found
     if world.scenario.by_the_clock is not None:
         # Everybody begins at the same moment, having seen different generations.
         world.scheduler.sleep(world.scenario.by_the_clock - world.scheduler.now % world.scenario.by_the_clock)
     if not world.scenario.has_waves and world.random.random() < 0.5:
-        merge_generations(snapshot.base, manifests, InlineRunner())
+        merge_generations(base, manifests, InlineRunner())
         return
     max_bytes = world.random.choice([1, 60, 120, 1_000_000])
-    tasks = plan_merge(world.store, snapshot.base.details, manifests, max_task_bytes=max_bytes)
+    tasks = plan_merge(world.store, base.details, manifests, max_task_bytes=max_bytes)
     if world.random.random() < 0.3:
         world.scheduler.sleep(world.random.expovariate(1 / world.scenario.pace))
     if world.scenario.has_waves:

@@ -837,6 +837,7 @@ class TableManifest:
     version: int
     at: DatasetVersion
     identity: bytes
+    nbytes: int = 1024
 
     def mem_wal_index(self) -> DatasetVersion:
         return self.at
@@ -884,11 +885,18 @@ def what_is_torn(store: SimulatedStore, manifest: TableManifest, *, indexes: boo
 
 
 def publish_details(
-    store: SimulatedStore, manifest: TableManifest, details: IndexDetails, index_id: object = None
+    store: SimulatedStore,
+    manifest: TableManifest,
+    details: IndexDetails,
+    index_id: object = None,
+    *,
+    segments: MissingSegments | None = None,
 ) -> int | None:
     """Stand in for :func:`weir.base.publish.publish_details`."""
     library = FileWriter.library
     library.make_durable()
+    if segments is not None:
+        details = _caught_up(details)
     following = replace(
         manifest.at,
         version=manifest.version + 1,
@@ -917,11 +925,23 @@ def from_lance_bytes(data: bytes, where: str) -> pa.Table:
 
 def extend_key_index(base: BaseTable) -> BaseTable:
     """Stand in for :func:`weir.base.key_index.extend_key_index`: record that the index has caught up."""
+    return update_details(base, _caught_up)
 
-    def caught_up(details: IndexDetails) -> IndexDetails:
-        return replace(details, index_catchup=(IndexCatchup(KEY_INDEX, details.merged_generations),))
 
-    return update_details(base, caught_up)
+def _caught_up(details: IndexDetails) -> IndexDetails:
+    return replace(details, index_catchup=(IndexCatchup(KEY_INDEX, details.merged_generations),))
+
+
+@dataclass(frozen=True, slots=True)
+class MissingSegments:
+    """Stands in for :class:`weir.base.publish.SegmentChange`: one without files."""
+
+    files: tuple[str, ...] = ()
+
+
+def build_missing_segments(base: BaseTable) -> MissingSegments | None:
+    """Stand in for :func:`weir.base.key_index.build_missing_segments`."""
+    return None if _caught_up(base.details) == base.details else MissingSegments()
 
 
 def record_catchup(base: BaseTable, names: Collection[str]) -> BaseTable:

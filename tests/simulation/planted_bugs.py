@@ -741,7 +741,7 @@ PLANTED_BUGS = (
         "I7",
         _no_guard_against_overlapping_merges,
         "merging",
-        first_seed=401,
+        first_seed=500,
     ),
     PlantedBug(
         "the deletes of a merge are not pinned",
@@ -751,7 +751,7 @@ PLANTED_BUGS = (
         is_long=True,
         first_seed=590,
     ),
-    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten),
+    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=190),
     PlantedBug(
         "a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer, first_seed=419
     ),
@@ -761,7 +761,7 @@ PLANTED_BUGS = (
         "I8, I9",
         _collection_without_horizon,
         "collecting",
-        first_seed=830,
+        first_seed=2080,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
     PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=620),
@@ -780,7 +780,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _base_ahead_of_the_tail_unnoticed,
         "collecting",
-        first_seed=680,
+        first_seed=810,
     ),
     PlantedBug(
         "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=206
@@ -856,7 +856,7 @@ PLANTED_BUGS = (
         "no unexplained error",
         _commit_loses_against_itself,
         "merging in waves",
-        first_seed=406,
+        first_seed=560,
     ),
     PlantedBug(
         "staged generations are published twice",

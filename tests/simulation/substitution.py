@@ -184,6 +184,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.published._from_lance_bytes, library.from_lance_bytes),
         (weir.write.lease.lease_owner.is_certainly_dead, world.is_certainly_dead),
         (weir.base.key_index.extend_key_index, library.extend_key_index),
+        (weir.base.key_index.build_missing_segments, library.build_missing_segments),
         (
             weir.write.lease.released_leases.released_leases,
             process_wide.OfProcess(weir.write.lease.released_leases.ReleasedLeases),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from lance.dataset import LanceOperation
 
 from weir.base.details_commit import wait_for_turn
-from weir.base.manifest import TableManifest, read_manifest
+from weir.base.manifest import TableManifest
 from weir.base.publish import publish_operation
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
@@ -69,7 +69,7 @@ def mark_columns(base: BaseTable) -> BaseTable:
         if None not in base.marks.values():
             return base
         try:
-            manifest = read_manifest(base.store, base.version)
+            manifest = base.manifest()
         except ObjectNotFoundError:
             continue  # cleaned up, so there is a newer version
         if births_to_mark(base.births).items() <= base.marks.items():

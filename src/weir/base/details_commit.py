@@ -9,14 +9,20 @@ from functools import partial
 from uuid import UUID
 
 from weir.base.maintained_indexes import with_maintained_named, without_lacking
-from weir.base.manifest import read_manifest
-from weir.base.publish import publish_details
+from weir.base.publish import SegmentChange, publish_details
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, InputError, ObjectNotFoundError, TableNotFoundError
 from weir.format.index_details import IndexDetails
 from weir.format.unknown_fields import NOTED, carry_over, has_unknown_fields, noted, restored
 
-__all__ = ["note_unknown_fields", "restore_unknown_fields", "update_details", "wait_for_turn"]
+__all__ = [
+    "commit_details",
+    "may_have_dropped_fields",
+    "note_unknown_fields",
+    "restore_unknown_fields",
+    "update_details",
+    "wait_for_turn",
+]
 
 _MAX_ATTEMPTS = 64
 _FIRST_WAIT_SECONDS = 0.002
@@ -70,17 +76,63 @@ def update_details(
     TableNotFoundError
         The table is gone.
     """
+    base, version = commit_details(
+        base,
+        change,
+        index_id=index_id,
+        max_attempts=max_attempts,
+        takes_back_progress=takes_back_progress,
+        lacking=lacking,
+    )
+    return base if version == base.version else base.latest()
+
+
+def commit_details(
+    base: BaseTable,
+    change: Callable[[IndexDetails], IndexDetails],
+    *,
+    index_id: UUID | None = None,
+    max_attempts: int = _MAX_ATTEMPTS,
+    takes_back_progress: bool = False,
+    lacking: Collection[str] = (),
+    segments: SegmentChange | None = None,
+    is_newest: bool = False,
+) -> tuple[BaseTable, int]:
+    """Do as :func:`update_details`, without opening the version that was committed.
+
+    Parameters
+    ----------
+    base, change, index_id, max_attempts, takes_back_progress, lacking
+        As there.
+    segments : SegmentChange, optional
+        What else becomes of the indexes of ``base``, in the same version: if somebody else commits before it,
+        there is no second attempt.
+    is_newest : bool, default False
+        Whether ``base`` was the newest version a moment ago: before the first attempt no newer one is looked
+        for.
+
+    Returns
+    -------
+    base : BaseTable
+        The version whose details were changed.
+    version : int
+        The version with the change in it: the same one if there was nothing to change.
+    """
+    begun = base
     for attempt in range(max_attempts):
         wait_for_turn(attempt)
-        base = base.latest_to_change()
+        if attempt or base.torn or not is_newest:
+            base = base.latest_to_change()
+        if segments is not None and (attempt or base.version_key != begun.version_key):
+            break
         changed = without_lacking(change(base.details), lacking, base.dataset)
-        if changed == base.details:
-            return base
+        if changed == base.details and segments is None:
+            return base, base.version
         changed = with_maintained_named(changed, base.dataset)
         if not takes_back_progress:
             _check_progress(base, changed)
         try:
-            manifest = read_manifest(base.store, base.version)
+            manifest = base.manifest()
         except ObjectNotFoundError:
             continue  # cleaned up, so there is a newer version
         if manifest.mem_wal_index() is None:
@@ -89,10 +141,13 @@ def update_details(
                 where=base.uri,
                 hint="To write to it through Weir, adopt it: weir.adopt",
             )
-        if publish_details(base.store, manifest, changed, index_id) is not None:
-            base = base.latest()
-            if not has_unknown_fields(changed) or carry_over(base.details, changed) == base.details:
-                return base
+        published = publish_details(base.store, manifest, changed, index_id, segments=segments)
+        if published is not None:
+            if not has_unknown_fields(changed):
+                return base, published
+            base, segments = base.latest(), None
+            if carry_over(base.details, changed) == base.details:
+                return base, base.version
             # The library, which builds the version, has recorded in it how far an index has come, as it
             # does when a compaction has made it forget that. It will not do so a second time.
             change, index_id = partial(_carried_over, older=changed), None
@@ -110,15 +165,14 @@ def _carried_over(details: IndexDetails, *, older: IndexDetails) -> IndexDetails
 def note_unknown_fields(base: BaseTable) -> BaseTable:
     """Note the fields of a newer writer that a commit of the library is about to drop.
 
-    Nothing is committed if there are none. What a process has noted that died before it restored them
-    is restored first.
+    Nothing is committed, and the version returned, if there are none. What a process has noted that died
+    before it restored them is restored first.
 
     Parameters
     ----------
     base : BaseTable
-        The table at any version.
+        The table as it was a moment ago.
     """
-    base = base.latest()
     if not has_unknown_fields(base.details) and NOTED not in base.details.writer_config_defaults:
         return base
     return update_details(base, noted)
@@ -137,9 +191,14 @@ def restore_unknown_fields(base: BaseTable, before: IndexDetails) -> BaseTable:
     before : IndexDetails
         What was stored before those commits; another service may have removed the note meanwhile.
     """
-    if not has_unknown_fields(before) and NOTED not in base.details.writer_config_defaults:
+    if not may_have_dropped_fields(base, before):
         return base
     return update_details(base, lambda details: restored(carry_over(details, before)))
+
+
+def may_have_dropped_fields(base: BaseTable, before: IndexDetails) -> bool:
+    """Whether there is something for :func:`restore_unknown_fields` to look at."""
+    return has_unknown_fields(before) or NOTED in base.details.writer_config_defaults
 
 
 def wait_for_turn(attempt: int) -> None:

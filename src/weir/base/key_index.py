@@ -11,15 +11,29 @@ the credit where it is.
 
 from __future__ import annotations
 
+import copy
+
 import lance
+from lance.bitmap import Bitmap
+from lance.dataset import Index
 
 from weir.base.index_list import list_indexes
 from weir.base.library_commit import commit_with_library
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.publish import SegmentChange
 from weir.base.table import BaseTable
 
-__all__ = ["build_key_index", "extend_key_index", "key_index_name", "key_index_names"]
+__all__ = [
+    "build_key_index",
+    "build_missing_segments",
+    "extend_key_index",
+    "key_index_name",
+    "key_index_names",
+]
 
 _MAX_SEGMENTS = 16
+_REUSE_INDEX = "__lance_frag_reuse"
+"""There while rows have moved in a compaction and indexes do not know it yet."""
 
 
 def key_index_name(column: str) -> str:
@@ -70,6 +84,57 @@ def extend_key_index(base: BaseTable) -> BaseTable:
         lambda base, dataset: build_key_index(dataset, base.primary_key),
         doing="extending the key index",
     )
+
+
+def build_missing_segments(base: BaseTable) -> SegmentChange | None:
+    """Build segments of the key indexes over the fragments they lack, for a version yet to be published.
+
+    Returns
+    -------
+    SegmentChange or None
+        None where it is left to :func:`extend_key_index`: nothing is lacking, an index is missing or has many
+        segments, or rows may have moved below it.
+
+    Raises
+    ------
+    StorageError
+        The library failed.
+    """
+    dataset = base.dataset
+    described = {index.name: index for index in list_indexes(dataset)}
+    names = key_index_names(dataset, base.primary_key)
+    if len(names) < len(base.primary_key) or _REUSE_INDEX in described or dataset.has_stable_row_ids:
+        return None
+    if any(len(described[name].segments) > _MAX_SEGMENTS for name in names.values()):
+        return None
+    existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    new: list[Index] = []
+    removed: list[Index] = []
+    for column, name in names.items():
+        lacking = set(existing)
+        for segment in described[name].segments:
+            covered = existing.intersection(segment.fragment_ids)
+            lacking -= covered
+            if not covered:
+                removed.append(_removed(segment.uuid, name, dataset.version))
+        if lacking:
+            new.append(_built(base, column, name, lacking))
+    return SegmentChange(new, removed) if new else None
+
+
+def _built(base: BaseTable, column: str, name: str, fragment_ids: set[int]) -> Index:
+    try:
+        # "replace", for the library refuses a name otherwise that segments have already.
+        return copy.copy(base.dataset).create_index_uncommitted(
+            column, "BTREE", name=name, replace=True, fragment_ids=sorted(fragment_ids)
+        )
+    except LIBRARY_ERRORS as error:
+        raise storage_failure(error, "extending the key index", where=base.uri) from error
+
+
+def _removed(uuid: str, name: str, version: int) -> Index:
+    """Return what tells the library which segment to leave away: it goes by the id alone."""
+    return Index(str(uuid), name, [], version, Bitmap(), 0)
 
 
 def build_key_index(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> None:

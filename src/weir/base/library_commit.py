@@ -51,10 +51,12 @@ def commit_with_library(
         The library failed otherwise.
     """
     attempts = attempts or _MAX_ATTEMPTS
-    before = note_unknown_fields(base).details
+    base = note_unknown_fields(base.latest_to_change())
+    before = base.details
     for attempt in range(attempts):
-        wait_for_turn(attempt)
-        base = base.latest_to_change()
+        if attempt:
+            wait_for_turn(attempt)
+            base = base.latest_to_change()
         try:
             with committing(base.store, base.dataset) as dataset:
                 change(base, dataset)

@@ -48,6 +48,11 @@ class TableManifest:
     where: str
 
     @property
+    def nbytes(self) -> int:
+        """Size of the file."""
+        return len(self.data)
+
+    @property
     def counts_down(self) -> bool:
         """Whether the file is named by Lance's second scheme, in which the newest sorts first."""
         return self.path == manifest_path(self.version, counts_down=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -22,7 +22,7 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, LanceOperation
 
-from weir.base.durability import make_durable, record_new_files
+from weir.base.durability import make_durable, record_new_files, sync_objects, waits_for_disk
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, manifest_path, read_manifest
 from weir.base.scratch import scratch_directory
@@ -36,6 +36,7 @@ from weir.storage.interface import ObjectStore
 
 __all__ = [
     "TRANSACTIONS",
+    "SegmentChange",
     "as_of_today",
     "built_version",
     "mem_wal_index_change",
@@ -50,9 +51,42 @@ __all__ = [
 TRANSACTIONS = "_transactions"
 """Directory of the table's transaction files, which concurrent commits read to look for conflicts."""
 
+_INDEXES = "_indices"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentChange:
+    """Segments of indexes that a version gets and loses.
+
+    Parameters
+    ----------
+    new : sequence of Index
+        Segments that were built over fragments of the version before, and not been committed.
+    removed : sequence of Index, default ()
+        Segments that the version before has.
+    """
+
+    new: Sequence[Index]
+    removed: Sequence[Index] = ()
+
+    @property
+    def directories(self) -> list[str]:
+        """Where the files of the new segments are."""
+        return [f"{_INDEXES}/{one.uuid}" for one in self.new]
+
+    @property
+    def files(self) -> list[str]:
+        """The files of the new segments."""
+        return [f"{_INDEXES}/{one.uuid}/{file.path}" for one in self.new for file in one.files or ()]
+
 
 def publish_details(
-    store: ObjectStore, manifest: TableManifest, details: IndexDetails, index_id: UUID | None = None
+    store: ObjectStore,
+    manifest: TableManifest,
+    details: IndexDetails,
+    index_id: UUID | None = None,
+    *,
+    segments: SegmentChange | None = None,
 ) -> int | None:
     """Publish the version after ``manifest`` with other details of the MemWAL index.
 
@@ -67,6 +101,8 @@ def publish_details(
     index_id : UUID, optional
         The id its MemWAL index is to have, where a file under that id belongs to it. One that no version
         has had; default: a random one.
+    segments : SegmentChange, optional
+        What else becomes of indexes, in the same version.
 
     Returns
     -------
@@ -76,7 +112,17 @@ def publish_details(
     change = mem_wal_index_change(
         manifest.version, details, replaced=manifest.mem_wal_index(), index_id=index_id
     )
-    return publish_operation(store, manifest, change)
+    if segments is None:
+        return publish_operation(store, manifest, change)
+    sync_objects(store, segments.directories)
+    change = LanceOperation.CreateIndex(
+        [*segments.new, *change.new_indices], [*segments.removed, *change.removed_indices]
+    )
+    version = publish_operation(store, manifest, change)
+    if version is not None and waits_for_disk(store):
+        with contextlib.suppress(ObjectNotFoundError):  # cleaned up already
+            record_new_files(store, manifest, read_manifest(store, version))
+    return version
 
 
 def publish_first_details(

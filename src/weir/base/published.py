@@ -14,8 +14,9 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
-from weir.base.details_commit import update_details
+from weir.base.details_commit import commit_details
 from weir.base.library_errors import is_panic
+from weir.base.publish import SegmentChange
 from weir.base.scratch import readable_file, scratch_directory
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError
@@ -26,7 +27,14 @@ from weir.format.shard_snapshot import INLINE_SHARDS
 from weir.indexing.library_message import library_message
 from weir.storage.interface import Bytes, ObjectStore
 
-__all__ = ["decode_snapshot", "is_left_behind", "publish_shards", "published_shards", "read_published"]
+__all__ = [
+    "commit_shards",
+    "decode_snapshot",
+    "is_left_behind",
+    "publish_shards",
+    "published_shards",
+    "read_published",
+]
 
 
 def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
@@ -126,6 +134,27 @@ def publish_shards(
     ConflictError
         If concurrent commits did not settle.
     """
+    before, version = commit_shards(base, manifests, value_types)
+    return before if version == before.version else before.latest()
+
+
+def commit_shards(
+    base: BaseTable,
+    manifests: Sequence[ShardManifest],
+    value_types: Mapping[str, pa.DataType] | None = None,
+    *,
+    segments: SegmentChange | None = None,
+    is_newest: bool = False,
+) -> tuple[BaseTable, int]:
+    """Do as :func:`publish_shards`, without opening the version that was committed.
+
+    Parameters
+    ----------
+    base, manifests, value_types
+        As there.
+    segments, is_newest
+        As for :func:`~weir.base.details_commit.commit_details`, which also says what is returned.
+    """
     directory = uuid4()
     path = shard_snapshot.external_path(directory)
     written = False
@@ -142,7 +171,7 @@ def publish_shards(
         return shard_snapshot.published(details, len(shards), data, directory=place, taken_at_millis=now)
 
     try:
-        return update_details(base, published, index_id=directory)
+        return commit_details(base, published, index_id=directory, segments=segments, is_newest=is_newest)
     except ConflictError:
         # Every race was lost. Of another failure nobody knows: the version may have come about.
         if written:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from weir.base.library_session import LibrarySession
 from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
+from weir.engine.concurrent_map import Wave
 from weir.engine.context import EngineContext
 from weir.errors import (
     CorruptionError,
@@ -268,15 +269,17 @@ class BaseTable:
         if session is None:
             session = LibrarySession(segments)
         session.meet(segments)
+        identity = manifest.identity
         try:
-            return cls(
-                store, dataset, details, primary_key, entry.uuid, manifest.identity, torn, manifest, session
-            )
+            base = cls(store, dataset, details, primary_key, entry.uuid, identity, torn, manifest, session)
         except BaseException as error:
             # The library makes the schema only when it is asked for it.
             if not is_panic(error):
                 raise
             raise _damaged(store, error) from error
+        # Of each table the last one that was read: who commits builds on it.
+        store.engine.cache.put(base._manifest_key, (base.version_key, manifest, Wave()), manifest.nbytes)
+        return base
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as where the table is and its version; it is opened anew on the other side."""
@@ -358,6 +361,28 @@ class BaseTable:
     def version_key(self) -> tuple[int, bytes]:
         """The version with what tells it from others of its number: for keys of caches."""
         return self._version, self._version_identity
+
+    @property
+    def _manifest_key(self) -> Hashable:
+        return ("table manifest", self._namespace)
+
+    def manifest(self) -> TableManifest:
+        """Return the manifest of this version. Nothing is read if it was opened a moment ago.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            The version has been cleaned up, or another one has its number now.
+        """
+        known = self.engine.cache.get(self._manifest_key)
+        # Later a backup may have been put in the place of the table, and have come to the same number.
+        if known is not None and known[0] == self.version_key and known[2].was_short():
+            found: TableManifest = known[1]
+            return found
+        found = read_manifest(self._store, self._version)
+        if found.identity != self._version_identity:
+            raise ObjectNotFoundError("another version of the table has this number now", where=found.where)
+        return found
 
     @property
     def torn(self) -> tuple[TornVersion, ...]:

@@ -37,7 +37,11 @@ def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
 
 
 def merge_runs(
-    tasks: Sequence[MergeTask], *, base: BaseTable | None = None, runner: Runner | None = None
+    tasks: Sequence[MergeTask],
+    *,
+    base: BaseTable | None = None,
+    runner: Runner | None = None,
+    planned: bool = False,
 ) -> MergeResult:
     """Merge the generations of tasks into the base table and record that they are merged.
 
@@ -54,6 +58,9 @@ def merge_runs(
     runner : Runner, optional
         Executes the tasks that the merge is divided into, where it can be (:func:`can_be_divided`).
         Default: it is not divided.
+    planned : bool, default False
+        Whether the tasks were planned a moment ago from just that version of the table, so that the first
+        attempt may go by it.
 
     Returns
     -------
@@ -68,12 +75,13 @@ def merge_runs(
     CorruptionError
         A generation is missing or unreadable. The table is unchanged.
     """
-    base = BaseTable.open(tasks[0].store) if base is None else base
+    if base is None:
+        base, planned = BaseTable.open(tasks[0].store), True
     if base.append_only is not None:
         return append_runs(tasks, base)
     if runner is not None and can_be_divided(base):
         return merge_in_waves(tasks, base, runner)
-    return merge_by_library(tasks, base)
+    return merge_by_library(tasks, base, is_newest=planned)
 
 
 def can_be_divided(base: BaseTable) -> bool:

@@ -61,7 +61,7 @@ _LOOKUP_BELOW = 50_000
 5,000,000 rows and a warm index, 100 lookups took 28 ms, 1,000 took 145 ms, the scan 35 to 46 ms."""
 
 
-def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult:
+def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable, *, is_newest: bool = False) -> MergeResult:
     """Merge the generations of tasks into the base table and record that they are merged.
 
     Safe to call again after any failure, and at the same time from several processes: the
@@ -74,6 +74,9 @@ def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult
         The runs (:func:`~weir.merge.plan.plan_merge`), at least one, each of another shard.
     base : BaseTable
         The table at any version.
+    is_newest : bool, default False
+        Whether that was the newest a moment ago: for the first attempt no newer one is looked for. If there
+        is one all the same, the library finds out when it commits.
 
     Returns
     -------
@@ -88,7 +91,8 @@ def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult
     CorruptionError
         A generation is missing or unreadable. The table is unchanged.
     """
-    base = base.latest_to_change()
+    if base.torn or not is_newest:
+        base = base.latest_to_change()
     run: RunRows | SettledRuns | None = None
     read_after: dict[UUID, int] = {}
     deleted = 0

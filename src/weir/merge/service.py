@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 from weir.base.column_marks import mark_columns
-from weir.base.details_commit import note_unknown_fields, restore_unknown_fields
-from weir.base.key_index import extend_key_index
-from weir.base.published import is_left_behind, publish_shards
+from weir.base.details_commit import may_have_dropped_fields, note_unknown_fields, restore_unknown_fields
+from weir.base.key_index import build_missing_segments, extend_key_index
+from weir.base.published import commit_shards, is_left_behind
 from weir.base.table import BaseTable
+from weir.engine.concurrent_map import Wave
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner, is_distributed
+from weir.errors import ConflictError
+from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
+from weir.format.unknown_fields import has_unknown_fields
 from weir.merge.commit import MergeResult, can_be_divided, merge_runs, pays_to_divide
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
 from weir.merge.policy import ALWAYS, MergePolicy
@@ -166,7 +172,13 @@ def merge_rounds(tasks: Sequence[MergeTask], *, max_rows: int = _ROWS_OF_A_ROUND
     return tuple(rounds)
 
 
-def run_merge_group(group: MergeGroup, runner: Runner | None = None) -> MergedGroup:
+def run_merge_group(
+    group: MergeGroup,
+    runner: Runner | None = None,
+    *,
+    base: BaseTable | None = None,
+    planned: bool = False,
+) -> MergedGroup:
     """Run the merges of a group in order, with rests in between while reads and writes go on here.
 
     Parameters
@@ -175,13 +187,17 @@ def run_merge_group(group: MergeGroup, runner: Runner | None = None) -> MergedGr
         The group.
     runner : Runner, optional
         Executes the tasks that each merge is divided into. Default: none is divided.
+    base : BaseTable, optional
+        The table at any version, to save opening it.
+    planned : bool, default False
+        Whether the group was planned a moment ago from just that version.
     """
     results: list[MergeResult] = []
     worked = 0.0
-    for step in group.steps:
+    for number, step in enumerate(group.steps):
         step[0].store.engine.throttle.rest(worked)
         began = time.monotonic()
-        merged = merge_runs(step, runner=runner)
+        merged = merge_runs(step, base=base, runner=runner, planned=planned and not number)
         worked = time.monotonic() - began
         results.append(merged)
         if not merged.was_already_merged:
@@ -192,12 +208,42 @@ def run_merge_group(group: MergeGroup, runner: Runner | None = None) -> MergedGr
     return MergedGroup(group, tuple(result for result in results if not result.was_already_merged))
 
 
-def _merged(groups: Sequence[MergeGroup], runner: Runner, *, divided: bool) -> Iterator[MergedGroup]:
-    for group in groups:
+def _merged(
+    base: BaseTable, groups: Sequence[MergeGroup], runner: Runner, *, divided: bool
+) -> Iterator[MergedGroup]:
+    for number, group in enumerate(groups):
+        # What comes first begins with the version that all was planned from.
+        run = partial(run_merge_group, base=base, planned=not number)
         if divided:
-            yield run_merge_group(group, runner)
+            yield run(group, runner)
         else:
-            yield from runner.run(run_merge_group, (group,))
+            # Elsewhere the version would be opened, only to look for a newer one.
+            yield from runner.run(run_merge_group if is_distributed(runner) else run, (group,))
+
+
+def _index_and_publish(base: BaseTable, before: IndexDetails, manifests: Sequence[ShardManifest]) -> int:
+    """Bring the key index up to date and publish the shards, as one version if nobody commits meanwhile.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The newest version, with the merged rows.
+    before : IndexDetails
+        What was stored before they were merged.
+    manifests : sequence of ShardManifest
+        The shards.
+    """
+    types = field_types(base.details.shard_specs)
+    wave = Wave()
+    at_once = not may_have_dropped_fields(base, before) and not has_unknown_fields(base.details)
+    segments = build_missing_segments(base) if at_once else None
+    if segments is not None:
+        with suppress(ConflictError):
+            short = wave.was_short()
+            return commit_shards(base, manifests, types, segments=segments, is_newest=short)[1]
+        base.store.delete(segments.files)
+    after = restore_unknown_fields(extend_key_index(base), before)
+    return commit_shards(after, manifests, types)[1]
 
 
 def merge_generations(
@@ -263,7 +309,7 @@ def merge_generations(
     base = note_unknown_fields(base)
     applied: list[MergeResult] = []
     done = shards = 0
-    for merged in _merged(groups, runner, divided=divided):
+    for merged in _merged(base, groups, runner, divided=divided):
         applied += merged.applied
         shards += max((result.shards for result in merged.applied), default=0)
         for _ in range(merged.group.shards):
@@ -272,18 +318,16 @@ def merge_generations(
                 on_progress(done, total)
     after = base.latest()
     # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again.
-    changed = bool(groups) or is_left_behind(after)
-    if changed:
-        after = extend_key_index(after)
-    after = restore_unknown_fields(after, base.details)
-    if changed:
-        after = publish_shards(after, manifests, field_types(after.details.shard_specs))
+    if groups or is_left_behind(after):
+        version = _index_and_publish(after, base.details, manifests)
+    else:
+        version = restore_unknown_fields(after, base.details).version
     report = MergeReport(
         shards=shards,
         generations=sum(len(result.generations) for result in applied),
         rows_upserted=sum(result.rows_upserted for result in applied),
         rows_deleted=sum(result.rows_deleted for result in applied),
-        version=after.version,
+        version=version,
         rows_left=0 if is_due else rows,
         in_conflict=tuple(sorted(in_conflict)),
     )

@@ -158,6 +158,22 @@ class ShardReader:
             self._remember(followed)
         return self._shown
 
+    def newest_manifest(self) -> ShardManifest | None:
+        """Return the newest manifest, for who needs no rows of the log; None if the shard has none.
+
+        Raises
+        ------
+        AnotherHistoryError
+            It does not follow from what this process has seen.
+        """
+        manifest = read_latest_manifest(self._store, self._shard_id)
+        seen = self._store.engine.cache.get(self._seen_key)
+        known = [] if self._view is None else [self._view.manifest]
+        known += [seen.manifest] if isinstance(seen, _Seen) else []
+        if manifest is not None and any(is_another_history(before, manifest) for before in known):
+            raise AnotherHistoryError
+        return manifest
+
     def _asked(self, view: ShardView | None) -> tuple[ShardManifest | None, int | None]:
         """Return the newest manifest, and of a shard that is new here also what its lease records."""
         if view is not None:

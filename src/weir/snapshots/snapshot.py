@@ -30,7 +30,7 @@ from weir.errors import (
     SnapshotExpiredError,
     WeirError,
 )
-from weir.format.shard_manifest import FlushedGeneration
+from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.expired_rows import live_filter
@@ -325,6 +325,50 @@ class SnapshotReader:
         with self._lock:
             return self._of_one_history(reload_manifests=True)
 
+    def take_manifests(self) -> tuple[BaseTable, tuple[ShardManifest, ...]] | None:
+        """Return the base table and the newest manifest of every shard, for a merge that needs no more.
+
+        Fewer requests than :meth:`take_newest` takes, which reads the log.
+
+        Returns
+        -------
+        base : BaseTable
+            Its newest version.
+        manifests : tuple of ShardManifest
+            Of all shards that have one.
+            None in place of both where :meth:`take_newest` has to tell more: shards may have keys in common,
+            a generation counts only from the log entry on that names it, or what was seen has changed.
+        """
+        with self._lock:
+            before = self._base
+            shard_ids = list_shards(self._store)
+            if len(shard_ids) > 1 and before.append_only is None:
+                return None
+            readers = [self._reader(shard_id) for shard_id in shard_ids]
+            try:
+                found = list(
+                    concurrent_map(
+                        ShardReader.newest_manifest,
+                        readers,
+                        is_local=self._store.is_local,
+                        engine=self._store.engine,
+                    )
+                )
+            except AnotherHistoryError:
+                return None
+            manifests = tuple(manifest for manifest in found if manifest is not None)
+            # After the shards, as always.
+            base = before.latest()
+            if base.version < before.version or base.row_schema is not self._columns:
+                return None
+            self._base = base
+        named_later = any(
+            one.published_after is not None for manifest in manifests for one in manifest.flushed_generations
+        )
+        if named_later or any(progress_is_ahead(base, manifest) for manifest in manifests):
+            return None
+        return base, manifests
+
     def _of_one_history(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         """Return the newest snapshot; what was remembered is dropped if a backup was put in the place."""
         for _ in range(_MAX_ATTEMPTS):
@@ -523,7 +567,12 @@ class SnapshotReader:
 
 def base_is_ahead(base: BaseTable, view: ShardView) -> bool:
     """Whether the base table contains a generation that the view still shows as its tail."""
-    return base.details.merged_generation(view.shard_id) >= view.manifest.current_generation
+    return progress_is_ahead(base, view.manifest)
+
+
+def progress_is_ahead(base: BaseTable, manifest: ShardManifest) -> bool:
+    """Whether the base table contains a generation that a manifest of its shard does not know."""
+    return base.details.merged_generation(manifest.shard_id) >= manifest.current_generation
 
 
 def refuse_foreign_progress(base: BaseTable, views: Iterable[ShardView]) -> None:

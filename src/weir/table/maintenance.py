@@ -7,10 +7,12 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
+from weir.base.table import BaseTable
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.durations import Duration, as_duration
 from weir.engine.runner import Runner, ThreadRunner
 from weir.format import layout
+from weir.format.shard_manifest import ShardManifest
 from weir.log.read_lease import read_lease
 from weir.maintenance.catch_up import CatchUpReport, catch_up_indexes
 from weir.maintenance.compact import CompactReport, compact
@@ -103,30 +105,28 @@ class TableMaintenance:
         >>> table.maintenance.merge(divided=True).rows_upserted
         1
         """
-        snapshot = self._table.reader.take_newest()
-        manifests = [view.manifest for view in snapshot.shards]
+        base, manifests, in_conflict = self._to_merge()
         return merge_generations(
-            snapshot.base,
+            base,
             manifests,
             runner or ThreadRunner(),
             policy=policy or ALWAYS,
-            in_conflict=self._shards_in_conflict(snapshot),
+            in_conflict=in_conflict,
             on_progress=on_progress,
             divided=divided,
         )
 
     def merge_loaded(self, *, runner: Runner | None = None) -> MergeReport:
         """Merge every flushed generation, as many in one commit as can be: see :mod:`weir.table.load`."""
-        snapshot = self._table.reader.take_newest()
-        base = snapshot.base
+        base, manifests, in_conflict = self._to_merge()
         # Tasks hold keys alone; whatever else merges holds rows.
         divided = can_be_divided(base) and base.merge_engine is None
         copied = divided or (base.append_only is not None and not base.sort_by)
         return merge_generations(
             base,
-            [view.manifest for view in snapshot.shards],
+            manifests,
             runner or ThreadRunner(),
-            in_conflict=self._shards_in_conflict(snapshot),
+            in_conflict=in_conflict,
             divided=divided,
             max_task_bytes=_NO_LIMIT if copied else DEFAULT_MAX_TASK_BYTES,
         )
@@ -540,6 +540,18 @@ class TableMaintenance:
             compact=self.compact(runner=runner, on_progress=reporting("compact")),
             indexes=self.catch_up_indexes(runner=runner, on_progress=reporting("catch up")),
             garbage=self.collect_garbage(horizon=horizon, runner=runner, on_progress=reporting("collect")),
+        )
+
+    def _to_merge(self) -> tuple[BaseTable, Sequence[ShardManifest], frozenset[UUID]]:
+        """Return the base table, the newest manifests of its shards, and which of these are in conflict."""
+        found = self._table.reader.take_manifests()
+        if found is not None:
+            return *found, frozenset()
+        snapshot = self._table.reader.take_newest()
+        return (
+            snapshot.base,
+            [view.manifest for view in snapshot.shards],
+            self._shards_in_conflict(snapshot),
         )
 
     def _shards_in_conflict(self, snapshot: ReadSnapshot) -> frozenset[UUID]:

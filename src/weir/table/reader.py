@@ -20,6 +20,7 @@ from weir.changes.range import ChangeSource
 from weir.engine.forked import refuse_forked
 from weir.errors import CorruptionError, InputError, OptionError
 from weir.format.newest import newest_rows
+from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
 from weir.lsm.keys import KeySet
 from weir.read.checks import check_asked, checked_limit
@@ -99,6 +100,11 @@ class TableReader:
         """Return a strong snapshot with the newest manifest of every shard, for services."""
         refuse_forked()
         return self.snapshots.take_newest()
+
+    def take_manifests(self) -> tuple[BaseTable, tuple[ShardManifest, ...]] | None:
+        """Return what a merge needs, where it needs no rows of the log."""
+        refuse_forked()
+        return self.snapshots.take_manifests()
 
     def take_token(self, retain: timedelta | None) -> SnapshotToken:
         """Return a token of the table as it is now, and pin what it needs for some time."""

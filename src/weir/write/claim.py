@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, Shard
 from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.format.wal_header import WalEntryHeader
-from weir.log.manifest_store import commit_manifest, read_latest_manifest
+from weir.log.manifest_store import commit_manifest, read_latest_manifest, read_manifest_version
 from weir.log.recorded_position import entry_lost
 from weir.log.recorded_sources import recorded_sources
 from weir.log.replay import covered_position
@@ -119,6 +120,7 @@ def claim_shard(
         If the manifest or an entry of the tail is broken.
     """
     epoch = _EpochClaim(store, wal, shard_id, lease_terms, heartbeat, absent)
+    wave = Wave()
     try:
         manifest = epoch.publish(shard_spec_id, shard_fields)
         entries, next_position = _append_fence(
@@ -126,7 +128,7 @@ def claim_shard(
         )
         if epoch.lease is not None:
             epoch.lease.reached(next_position - 1)
-        _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
+        _refuse_if_overtaken(store, manifest, wave, wal.where(next_position - 1))
     except BaseException:
         # Also when interrupted: a lease that nobody knows of would be renewed for as long as we live.
         epoch.let_go_of_lease()
@@ -314,12 +316,18 @@ def _refuse_if_fenced(tail: list[PositionedEntry], manifest: ShardManifest, wal:
         )
 
 
-def _refuse_if_overtaken(store: ObjectStore, manifest: ShardManifest, where: str) -> None:
+def _refuse_if_overtaken(store: ObjectStore, manifest: ShardManifest, wave: Wave, where: str) -> None:
     """Refuse a claim that slept until a higher one had come and gone, and its fence stands nowhere.
 
     If the place of our fence had been collected, somebody with a higher epoch has covered it before:
     with ours nobody else can, and with a lower one nobody could any more.
+
+    In the short time of a wave that began before our manifest was there it has not been collected: then one
+    look at its successor tells.
     """
+    following = partial(read_manifest_version, store, manifest.shard_id, manifest.version + 1)
+    if wave.was_short() and following() is None and wave.was_short():
+        return
     latest = read_latest_manifest(store, manifest.shard_id, known=manifest)
     if latest is not None and latest.writer_epoch != manifest.writer_epoch:
         raise FencedError(

@@ -22,6 +22,9 @@ from weir.write.memtable.memtable import MemTable
 __all__ = ["flush_memtable"]
 
 _log = get_logger(__name__)
+_WORTH_A_LOOK_BYTES = 4 * 1024 * 1024
+"""Rows from which on it pays to ask whether the shard is still ours before they are written: less is written
+as fast as that is answered, and the commit asks in any case."""
 
 
 def flush_memtable(
@@ -65,7 +68,9 @@ def flush_memtable(
     metrics = store.engine.metrics
     began = time.monotonic()
     try:
-        latest = _refuse_needless_work(store, claim, memtable, known or claim.manifest)
+        newest = known or claim.manifest
+        is_large = memtable.nbytes > _WORTH_A_LOOK_BYTES
+        latest = _refuse_needless_work(store, claim, memtable, newest) if is_large else newest
         published = _flush(
             store, claim, memtable, key_columns, merge_engine, sort_by, latest, indexes, urgency
         )
