@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import weir
 import weir.namespaces
-from weir.errors import ConflictError, CorruptionError, InputError
+from weir.errors import ConflictError, CorruptionError, InputError, NamespaceNotFoundError
 from weir.namespaces import Documents, Write
 from weir.namespaces.attributes import Attribute, AttributeType, Kind, Metric
 from weir.namespaces.definition import Definition
@@ -147,3 +151,51 @@ def test_whoever_sleeps_while_it_makes_a_namespace_does_not_name_a_table_that_wa
         assert docs.find() is None
         docs.write(WRITE)
         assert docs.count() == 1
+
+
+def test_a_copy_of_an_older_state_has_the_attributes_of_that_time(tmp_path: Path) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs, copy = namespaces.namespace("docs"), namespaces.namespace("copy")
+        docs.write(WRITE)
+        token = docs.token(timedelta(minutes=1))
+        docs.write(Write(upserts=Documents.of_rows([{"id": 2, "title": "seal", "year": 2026}])))
+        copy.copy_from(docs, token)
+        assert copy.get([1, 2]).to_pylist() == [{"id": 1, "title": "walrus"}]
+        copy.write(Write(upserts=Documents.of_rows([{"id": 3, "title": "orca", "year": 1}])))
+        assert copy.get([3]).to_pylist() == [{"id": 3, "title": "orca", "year": 1}]
+
+
+def test_whoever_writes_while_a_namespace_is_deleted_makes_it_anew(tmp_path: Path) -> None:
+    stopped = threading.Event()
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs = namespaces.namespace("docs")
+
+        def write() -> int:
+            times = 0
+            while not stopped.is_set():
+                docs.write(WRITE)
+                times += 1
+            return times
+
+        with ThreadPoolExecutor(3) as threads:
+            writing = [threads.submit(write) for _ in range(3)]
+            try:
+                for _ in range(20):
+                    with suppress(NamespaceNotFoundError):
+                        docs.delete()
+            finally:
+                stopped.set()
+            assert all(one.result() for one in writing)
+
+
+def test_upkeep_of_a_namespace_that_another_process_took_over_has_not_failed(tmp_path: Path) -> None:
+    with (
+        weir.namespaces.open(tmp_path, fsync=False, engine=weir.Engine()) as namespaces,
+        weir.namespaces.open(tmp_path, fsync=False, engine=weir.Engine(), takeover=True) as others,
+    ):
+        docs = namespaces.namespace("docs")
+        docs.write(WRITE)
+        opened = docs.opened()
+        others.namespace("docs").write(WRITE)
+        assert not docs.maintain()
+        assert (opened.last_upkeep.failures, opened.is_dirty, docs.is_writing) == (0, False, False)

@@ -194,6 +194,19 @@ def test_what_is_left_to_chance_is_asked_once(table: weir.Table, tail: str) -> N
     assert 28 < sum(counts) / len(counts) < 36
 
 
+@pytest.mark.parametrize("tail", ["", " ORDER BY id LIMIT 1000", " LIMIT 1000"])
+@pytest.mark.parametrize("text", ["'", "''", "'''", "a''b", "''a", "a''", "\\'", "\\''", "x' OR '' = '"])
+def test_texts_may_have_quotes_beside_each_other(tmp_path: Path, text: str, tail: str) -> None:
+    table = weir.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("s", pa.string())]), primary_key="id")
+    texts = ["'", "''", "'''", "a''b", "a'b", "''a", "a''", "\\'", "\\''", "x' OR '' = '", "", None]
+    with table.writer() as writer:
+        writer.upsert(pa.table({"id": pa.array(range(len(texts))), "s": texts}))
+    literal = "'" + text.replace("'", "''") + "'"
+    for condition in (f"s = {literal}", f"s IN ({literal}, 'none')", f"id >= 0 AND s = {literal}"):
+        found = table.sql(f"SELECT s FROM t WHERE {condition}{tail}").to_table()
+        assert found.column("s").to_pylist() == [text]
+
+
 def test_a_subquery_reads_its_columns_and_no_others(table: weir.Table) -> None:
     query = table.sql('SELECT id FROM t WHERE delay > (SELECT max("Odd name") FROM t)')
     assert query.needed.columns == ("id", "delay", "Odd name")

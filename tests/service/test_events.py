@@ -16,6 +16,7 @@ import pytest
 import weir.events
 from tests.service.conftest import Served
 from tests.service.test_planted_bugs import Root
+from weir.events.subscriptions import Subscription
 from weir.service.options import ServiceOptions
 
 _numbers = itertools.count()
@@ -224,3 +225,33 @@ def test_a_store_that_python_made_is_answered(served: Served, http: httpx2.Clien
         with made.writer() as writer:
             writer.append("a", "c", {"n": 1})
     assert done(http, f"/v1/events/{name}", "QUERY a RETURN [n]")["rows"][0]["n"] == 1
+
+
+def test_whose_key_is_revoked_gets_no_more_of_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(tmp_path)
+    key, text = root.keys.create("one", "reader")
+    for command in ('DEFINE a FIELDS {"n": "int"}', 'STORE a FOR b PAYLOAD {"n": 1}'):
+        assert root.ask("POST", "/v1/events/store/execute", {"command": command})[0] == 200
+    batches = Subscription.__iter__
+
+    def without_end(self: Subscription) -> Iterator[Any]:
+        [batch] = batches(self)
+        yield batch
+        root.keys.revoke(key.id)
+        while True:
+            yield batch
+
+    monkeypatch.setattr(Subscription, "__iter__", without_end)
+
+    async def asked() -> str:
+        transport = httpx2.ASGITransport(app=root.app)
+        headers = {"authorization": f"Bearer {text}"}
+        async with (
+            asyncio.timeout(60),
+            httpx2.AsyncClient(transport=transport, base_url="http://weir", headers=headers) as http,
+        ):
+            return (await http.get("/v1/events/store/subscriptions/mail")).text
+
+    assert asyncio.run(asked()).count("event: batch") == 2

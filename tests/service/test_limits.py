@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
+import struct
 import threading
 import time
 import zlib
@@ -14,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
+import pyarrow as pa
 import pytest
 
+import weir
 from tests.service.test_planted_bugs import Root
 from weir.engine.cancellation import check_cancelled
 from weir.errors import ReadCancelledError
@@ -422,3 +427,179 @@ def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
         status, told = root.ask("POST", QUERY, RANK, headers={"authorization": header.encode()})  # type: ignore[dict-item]
         assert status == 401, told
         assert key not in told["error"] or not key
+
+
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
+
+
+def stream(table: pa.Table, packed: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=packed)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def shared(rows: int) -> pa.DictionaryArray:
+    """A long text that rows share."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array(["x" * 100_000]))
+
+
+def viewed(rows: int) -> pa.StringViewArray:
+    """The same, without numbers for texts."""
+    view = struct.pack("<i4sii", 100_000, b"xxxx", 0, 0)
+    buffers = [None, pa.py_buffer(view * rows), pa.py_buffer(b"x" * 100_000)]
+    return pa.Array.from_buffers(pa.string_view(), rows, buffers)
+
+
+IDS = pa.array(range(1_000))
+
+
+@pytest.mark.parametrize(
+    ("table", "packed", "status"),
+    [
+        (pa.table({"id": pa.nulls(10**7)}), None, 413),
+        (pa.table({"id": pa.array(np.zeros(10**6, np.int64))}), "zstd", 413),
+        (pa.table({"id": IDS, "b": pa.array([b"\0" * 10_000] * 1_000)}), "lz4", 413),
+        (pa.table({"id": IDS, "s": shared(1_000)}), None, 413),
+        (pa.table({"id": IDS, "s": viewed(1_000)}), None, 413),
+        (pa.table({"id": IDS[:1], "l": pa.ListArray.from_arrays([0, 3], shared(3))}), None, 400),
+        (pa.table({"id": IDS[:1], "l": pa.array([[None] * 9], pa.list_(pa.null()))}), None, 400),
+        (pa.table({"id": IDS[:1], "l": pa.array([[[True]]])}), None, 400),
+    ],
+    ids=["nulls", "zstd", "lz4", "dictionary", "views", "dictionaries", "lists of nulls", "lists of lists"],
+)
+def test_arrow_that_unpacks_to_more_is_refused_before_it_is_unpacked(
+    tmp_path: Path, table: pa.Table, packed: str | None, status: int
+) -> None:
+    root = root_with(tmp_path, max_request_bytes=4 << 20)
+    body = stream(table, packed)
+    assert len(body) < 4 << 20
+    answered, told = root.ask("POST", "/v2/namespaces/docs", headers=ARROW, content=body)
+    assert answered == status, told
+    assert root.values("docs") == {1: 1}
+
+
+@pytest.mark.parametrize("packed", [None, "zstd", "lz4"])
+def test_arrow_is_taken_however_it_is_packed_and_texts_are_shared(tmp_path: Path, packed: str | None) -> None:
+    root = root_with(tmp_path)
+    texts = pa.array(["a", "b" * 500, None, "a"] * 100)
+    table = pa.table(
+        {
+            "id": pa.array(range(400)),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.ones(800, np.float32)), 2),
+            "s": texts.dictionary_encode(),
+            "t": texts.cast(pa.string_view()),
+        }
+    )
+    status, told = root.ask("POST", "/v2/namespaces/docs", headers=ARROW, content=stream(table, packed))
+    assert status == 200, told
+    found = root.namespaces.namespace("docs").get(range(400), ["s", "t"])
+    assert found["s"].to_pylist() == found["t"].to_pylist() == texts.to_pylist()
+
+
+def test_documents_with_nothing_in_common_are_refused_before_there_is_a_column_for_each(
+    tmp_path: Path,
+) -> None:
+    root = root_with(tmp_path)
+    rows = [{"id": number, "vector": [1, 2], f"a{number}": 1} for number in range(20_000)]
+    began = time.process_time()
+    assert root.ask("POST", "/v2/namespaces/docs", {"upsert_rows": rows})[0] == 400
+    vectors = [{"id": "1", "values": [1, 2], "attributes": {f"a{number}": 1}} for number in range(20_000)]
+    assert root.ask("POST", "/v1/namespaces/docs/vectors", {"vectors": vectors})[0] == 400
+    assert time.process_time() - began < 20
+    assert root.values("docs") == {1: 1}
+
+
+def test_missing_vectors_count_as_the_bytes_they_take(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    root.write("docs", schema={"other": "[10752]f32"}, deletes=[2])
+    rows = [{"id": number, "vector": [1, 2]} for number in range(30_000)]
+    status, told = root.ask("POST", "/v2/namespaces/docs", {"upsert_rows": rows})
+    assert (status, "bytes" in told["error"]) == (400, True)
+    root.write("docs", upsert_rows=rows[:100])
+
+
+def test_a_filter_reads_no_more_of_what_it_deletes_than_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = root_with(tmp_path)
+    read: list[list[str]] = []
+    scan = weir.Table.scan
+
+    def noted(self: weir.Table, columns: list[str], *given: Any, **options: Any) -> Any:
+        read.append([*columns])
+        return scan(self, columns, *given, **options)
+
+    monkeypatch.setattr(weir.Table, "scan", noted)
+    assert root.write("docs", delete_by_filter=["v", "Eq", 1])["rows_deleted"] == 1
+    assert read == [["id"]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**RANK, "filters": ["Or", [["v", "Eq", number] for number in range(1_001)]]},
+        {**RANK, "filters": ["t", "ContainsAllTokens", " ".join(map(str, range(300)))]},
+        {**RANK, "filters": ["t", "Fuzzy", "x" * 2_000, {"max_edit_distance": [{"distance": 1}]}]},
+        {"rank_by": ["t", "BM25", "word " * 2_000]},
+        {"rank_by": [["v", "asc"]] * 300},
+        {"aggregate_by": {f"a{number}": ["Count"] for number in range(300)}},
+        {**RANK, "include_attributes": [f"a{number}" for number in range(10_001)]},
+    ],
+    ids=lambda one: str(one)[:60],
+)
+def test_what_would_take_too_long_is_refused_by_its_size(tmp_path: Path, body: dict[str, Any]) -> None:
+    root = root_with(tmp_path)
+    root.write("docs", schema={"t": {"type": "string", "full_text_search": True}}, deletes=[2])
+    status, told = root.ask("POST", QUERY, body)
+    assert (status, "pattern" in told["error"]) == (400, False), told
+
+
+def test_attributes_that_no_document_has_are_told_in_no_time(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    names = [f"a{number}" for number in range(10_000)]
+    status, told = root.ask("POST", QUERY, {**RANK, "include_attributes": names})
+    assert (status, told["rows"]) == (200, [{"id": 1, **dict.fromkeys(names)}])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", f"/v1/namespaces?page_size={'9' * 5_000}", None),
+        ("POST", "/v1/namespaces/docs/clone", {"target": "copy", "as_of": "9" * 5_000}),
+        ("POST", "/v1/namespaces/docs/clone", {"target": "copy", "as_of": "../../security/keys/KEY"}),
+        ("POST", f"/v1/events/store/ingest?type=a&source=s&number={'9' * 5_000}", None),
+        (
+            "POST",
+            "/v1/events/store/subscriptions/s/commit",
+            {"cursor": base64.b64encode(b"[" * 9_999).decode()},
+        ),
+    ],
+    ids=["page_size", "generation", "snapshot", "number", "cursor"],
+)
+def test_what_no_number_or_name_can_be_is_the_fault_of_who_sends_it(
+    tmp_path: Path, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    root = root_with(tmp_path)
+    root.ask("PUT", "/v1/events/store")
+    if body is not None and "as_of" in body:
+        body["as_of"] = body["as_of"].replace("KEY", root.keys.list()[0].id)
+    assert root.ask(method, path, body)[0] in (400, 404)
+
+
+def test_a_body_that_does_not_come_is_no_failure(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    sent: list[dict[str, Any]] = []
+    parts = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(parts)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"authorization", f"Bearer {root.admin}".encode())]
+    scope = {"type": "http", "method": "POST", "path": QUERY, "headers": headers, "query_string": b""}
+    asyncio.run(root.app(scope, receive, send))
+    assert sent[0]["status"] == 400

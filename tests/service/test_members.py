@@ -50,6 +50,19 @@ def test_each_knows_the_others(store: LocalStore, here: Members) -> None:
     assert [one.url for one in here.live()] == ["http://here"]
 
 
+@pytest.mark.parametrize("wrong", [-7200.0, 7200.0])
+def test_a_clock_that_is_wrong_makes_nobody_gone(
+    store: LocalStore, here: Members, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    other = Members(store, "http://other", Members.new_id())
+    other.start()
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + wrong)
+    assert {one.url for one in here.live()} == {"http://here", "http://other"}
+    monkeypatch.undo()
+    other.stop()
+
+
 def test_a_disk_that_is_gone_is_not_written_to_and_is_told(
     tmp_path: Path, store: LocalStore, here: Members
 ) -> None:

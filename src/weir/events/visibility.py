@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 
 import pyarrow as pa
-from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, lit
+from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
 from datafusion.unparser import Dialect, Unparser
 
 from weir.events.catalog import Catalog
@@ -33,6 +33,7 @@ __all__ = [
     "is_readable_instant",
     "of_context",
     "scan_events",
+    "text_literal",
     "timestamp_from",
     "visible",
     "whole_number",
@@ -56,6 +57,15 @@ def whole_number(number: int) -> Expr:
     return lit(pa.scalar(number, pa.int64()))
 
 
+def text_literal(value: str) -> Expr:
+    """Return a text as a literal, or as what makes it of literals."""
+    if "''" not in value and "\\'" not in value:
+        return lit(value)
+    # The unparser takes one quote for the sign that another one, or a backslash, may be before it.
+    parts = [lit(part) for part in re.split("(')", value) if part]
+    return functions.concat(*parts)
+
+
 def all_of(conditions: Iterable[Expr]) -> Expr | None:
     """Return the conjunction of conditions, as a tree without depth; None if there are none."""
     return _joined(list(conditions), lambda one, other: one & other)
@@ -75,7 +85,7 @@ def _joined(parts: list[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr | Non
 
 def of_context(context: str) -> Expr:
     """Return the condition that an event is of a context."""
-    return col("context_id") == lit(context)
+    return col("context_id") == text_literal(context)
 
 
 def is_readable_instant(micros: int) -> bool:
@@ -158,8 +168,8 @@ def visible(catalog: Catalog, types: Iterable[str] | None = None, now: int | Non
 def filter_text(condition: Expr, schema: pa.Schema) -> str:
     """Return a condition over columns of the events table as a scan takes it."""
     plan = _frame(schema).filter(condition).logical_plan()
-    text: str = Unparser(Dialect.default()).plan_to_sql(plan).split(" WHERE ", 1)[1]
-    parts = _TEXT.split(text)
+    written: str = Unparser(Dialect.default()).plan_to_sql(plan).split(" WHERE ", 1)[1]
+    parts = _TEXT.split(written)
     return "".join(part if at % 2 else _QUALIFIED.sub(_plain, part) for at, part in enumerate(parts))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,14 @@ from weir.errors import InputError
 from weir.namespaces.attributes import Kind
 from weir.namespaces.conditions import Mask, meets, patched_rows, positions_of
 from weir.namespaces.definition import Definition
-from weir.namespaces.documents import column_table, id_column, patch_values, row_table
+from weir.namespaces.documents import (
+    MOST_BYTES,
+    column_table,
+    id_column,
+    patch_values,
+    row_bytes,
+    row_table,
+)
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.names import ID, column_of
 from weir.namespaces.values import column_values
@@ -26,12 +33,12 @@ MOST_DELETED = 1_000_000
 """Documents that one write deletes by a filter."""
 
 MOST_PATCHED = 100_000
-"""Documents that one write patches by a filter."""
+"""Documents that one write patches by a filter; fewer where they take too many bytes."""
 
 _OPERATION = "_op"
 
 Lookup = Callable[[pa.Array], pa.Table]
-Scan = Callable[[Filter, int], pa.Table]
+Scan = Callable[[Filter, Sequence[str], int], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,7 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
     get : callable
         Returns the documents with some ids.
     scan : callable
-        Returns documents that a filter takes, at most so many.
+        Returns some columns of documents that a filter takes, at most so many.
     """
     write, definition = prepared.write, prepared.definition
     decided = Decided()
@@ -147,16 +154,17 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
     deleted_ids: list[Any] = []
     patched_ids: list[Any] = []
     if write.delete_where is not None:
-        found = scan(write.delete_where, MOST_DELETED + 1)
+        found = scan(write.delete_where, [ID], MOST_DELETED + 1)
         found, remaining = _within(found, MOST_DELETED, write.delete_partial, "deletes")
         gone = found.column(ID)
         if found.num_rows:
             decided.changes.append(as_deletes(gone))
             deleted_ids.extend(column_values(gone) if write.return_ids else [None] * len(gone))
     if write.patch_where is not None:
-        found = scan(write.patch_where.where, MOST_PATCHED + 1 + (0 if gone is None else len(gone)))
-        found = _without(found, gone)
-        found, more = _within(found, MOST_PATCHED, write.patch_partial, "patches")
+        most = min(MOST_PATCHED, max(MOST_BYTES // row_bytes(definition.schema), 1))
+        names, passed_over = definition.schema.names, 0 if gone is None else len(gone)
+        found = _without(scan(write.patch_where.where, names, most + 1 + passed_over), gone)
+        found, more = _within(found, most, write.patch_partial, "patches")
         remaining = remaining or more
         touched = patched_rows(found, patch_values(write.patch_where.values, definition, found.num_rows), {})
         if found.num_rows:

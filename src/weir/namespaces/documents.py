@@ -17,8 +17,18 @@ from weir.namespaces.values import as_column
 from weir.namespaces.vectors import one_vector
 from weir.namespaces.write import Documents
 
-__all__ = ["column_table", "id_column", "infer_id_kind", "inferred_attributes", "row_table"]
+__all__ = [
+    "MOST_BYTES",
+    "column_table",
+    "id_column",
+    "infer_id_kind",
+    "inferred_attributes",
+    "row_bytes",
+    "row_table",
+]
 
+MOST_BYTES = 1 << 30
+"""Bytes of the documents that one write writes whole, missing values too: a missing vector takes as many."""
 _MOST_ID_BYTES = 64
 
 
@@ -132,7 +142,7 @@ def row_table(given: pa.Table, definition: Definition) -> pa.Table:
     Raises
     ------
     InputError
-        If a document of a namespace with vectors has none.
+        If a document of a namespace with vectors has none, or they take more bytes than one write does.
     """
     vector = definition.attributes.get(VECTOR)
     if vector is not None and vector.type.is_vector:
@@ -143,11 +153,29 @@ def row_table(given: pa.Table, definition: Definition) -> pa.Table:
             row = int(np.argmin(there)) if len(there) else 0
             raise InputError(f"row {row}: attribute 'vector' is {vector.type}, and every document needs one")
     schema = definition.schema
+    if given.num_rows * row_bytes(schema) > MOST_BYTES:
+        raise InputError(
+            f"{given.num_rows:,} documents of the namespace take more than {MOST_BYTES:,} bytes",
+            hint="Write fewer of them at a time",
+        )
     columns = [
         given.column(one.name) if one.name in given.schema.names else pa.nulls(given.num_rows, one.type)
         for one in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """Return what a row takes, about: exactly for values of fixed width, a guess for texts and lists."""
+    total = 0
+    for type in schema.types:
+        vector = pa.types.is_fixed_size_list(type)
+        try:
+            bits = type.list_size * type.value_type.bit_width if vector else type.bit_width
+        except ValueError:
+            bits = 8 * 32
+        total += max(bits // 8, 1)
+    return total
 
 
 def patch_values(values: Mapping[str, Any], definition: Definition, rows: int) -> pa.Table:

@@ -19,6 +19,7 @@ from weir import Source
 from weir.engine.cancellation import check_cancelled
 from weir.errors import (
     ConflictError,
+    FencedError,
     FilterError,
     InputError,
     LeaseHeldError,
@@ -177,9 +178,12 @@ class Namespace:
         BackpressureError
             If it cannot keep up.
         """
-        opened, is_new = self._for_write(write)
-        written = self._written(write, opened)
-        return replace(written, created=True) if is_new else written
+
+        def done(opened: Opened, is_new: bool) -> Written:
+            written = self._written(write, opened)
+            return replace(written, created=True) if is_new else written
+
+        return self._on_table(write, done)
 
     def _written(self, write: Write, opened: Opened) -> Written:
         if write.is_decided_by_key and _NEW not in opened.definition.schema.names:
@@ -211,7 +215,18 @@ class Namespace:
             Called with what will have been done, before it is, and whether there is anything to do. Not if a
             write that looks at the documents finds the mark.
         """
-        opened, is_new = self._for_write(write)
+        return self._on_table(
+            write, lambda opened, is_new: self._written_once(write, source, decided, opened, is_new)
+        )
+
+    def _written_once(
+        self,
+        write: Write,
+        source: Source,
+        decided: Callable[[Written, bool], None],
+        opened: Opened,
+        is_new: bool,
+    ) -> tuple[Written, bool]:
         if not write.looks_before:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
@@ -228,6 +243,14 @@ class Namespace:
                 return written, True
             decided(written, bool(found.changes))
             return written, self._apply(opened, found.changes, source)
+
+    def _on_table(self, write: Write, work: Callable[[Opened, bool], _Result]) -> _Result:
+        """Do a write to the namespace's table, or to a new one if it is deleted meanwhile."""
+        for _ in range(_ATTEMPTS):
+            opened, is_new = self._for_write(write)
+            with suppress(NamespaceNotFoundError, TableNotFoundError):
+                return work(opened, is_new)
+        raise ConflictError("the namespace is deleted all the time", where=self.name)
 
     def _for_write(self, write: Write) -> tuple[Opened, bool]:
         """Return the table that is written, and whether the write has made the namespace."""
@@ -375,10 +398,11 @@ class Namespace:
         def get(ids: pa.Array) -> pa.Table:
             return table.get(pa.table({ID: ids}), columns.names).cast(columns)
 
-        def scan(filter: Filter, most: int) -> pa.Table:
+        def scan(filter: Filter, names: Sequence[str], most: int) -> pa.Table:
             definition = prepared.definition
             sql = filter_sql(filter, definition.type_of, definition.is_filterable)
-            return table.scan(columns.names, filter=sql, limit=most).to_table().cast(columns)
+            found = table.scan([*names], filter=sql, limit=most).to_table()
+            return found.cast(pa.schema([columns.field(name) for name in names]))
 
         return decide(prepared, get, scan)
 
@@ -713,6 +737,8 @@ class Namespace:
             finally:
                 if at is None:
                     opened.table.release(token)
+            if at is not None:
+                definition = _held_by(definition, table)
             made = self._published(definition, known, table)
         if made.definition.table != definition.table:
             raise InputError(f"there is a namespace {self.name!r} already, a copy makes a new one")
@@ -766,6 +792,10 @@ class Namespace:
                 ensure_indexes(opened.table, opened.definition)
                 opened.table.maintenance.run()
         except TableNotFoundError:
+            return False
+        except FencedError:
+            # Another process writes the namespace now, and looks after it.
+            opened.forget_writer()
             return False
         except BaseException as error:
             if isinstance(error, WeirError) and self._is_gone(opened):
@@ -865,6 +895,13 @@ def _declared(definition: Definition, write: Write) -> Definition:
     if dropped:
         definition = definition.without_attributes(frozenset(dropped))
     return definition.with_attributes(changed) if changed else definition
+
+
+def _held_by(definition: Definition, table: weir.Table) -> Definition:
+    """Return a definition without the attributes that its table is too old to have."""
+    present = {one.name: one.type for one in table.schema}
+    later = [name for name, one in definition.attributes.items() if present.get(one.column) != one.type.arrow]
+    return definition.without_attributes(frozenset(later))
 
 
 def _bring_columns(table: weir.Table, added: Sequence[Attribute]) -> None:

@@ -49,7 +49,8 @@ _VECTORS_AT_ONCE = 1_024
 
 def one_read(query: Query) -> bool:
     """Whether a query reads the table once, in a way that tells what state it saw."""
-    return isinstance(query.rank_by, Nearest | Words) and not query.limit.per and not query.computed
+    again = query.offset or query.limit.per or query.computed
+    return isinstance(query.rank_by, Nearest | Words) and not again
 
 
 class _Ranked(Protocol):
@@ -132,7 +133,8 @@ class Reading:
         if query.rank_by is None:
             raise InputError("a query says how documents are ranked, or what is to be told about them")
         wanted = self._wanted(query)
-        # What rows are alike by is needed to tell, whether or not it is returned.
+        # What rows are alike by is needed to tell, whether or not it is returned. By what no document has
+        # all are alike.
         per = [name for name in query.limit.per if name in self._definition.attributes or name == ID]
         also = [column for column in map(column_of, per) if column not in wanted]
         ranked = self._ranked(query, sql)
@@ -190,11 +192,13 @@ class Reading:
 
     def _named(self, rows: pa.Table, query: Query) -> pa.Table:
         """Return rows with attributes for columns, and those that no document has."""
-        rows = rows.rename_columns([attribute_of(name) for name in rows.schema.names])
+        names = [attribute_of(name) for name in rows.schema.names]
+        columns = dict(zip(names, rows.columns, strict=True))
+        missing = pa.chunked_array([pa.nulls(rows.num_rows)])
         for name in query.include or ():
-            if name not in rows.schema.names and name not in query.exclude:
-                rows = rows.append_column(name, pa.nulls(rows.num_rows))
-        return rows
+            if name not in query.exclude:
+                columns.setdefault(name, missing)
+        return pa.table(columns)
 
     def _ranked(self, query: Query, sql: str | None) -> _Ranked:
         ranking = query.rank_by
@@ -375,7 +379,8 @@ class Reading:
             row = self._sql(f"SELECT {', '.join(numbers)} FROM t{where}").to_pylist()[0]
             return Answer(aggregates={label: _told(row[f"%number{at}"]) for at, label in enumerate(labels)})
         order = "".join(f"{name} ASC NULLS LAST, " for name in names).rstrip(", ")
-        grouped = f" GROUP BY {', '.join(names)} ORDER BY {order}" if names else ""
+        # By what no document has there is one group, or none.
+        grouped = f" GROUP BY {', '.join(names)} ORDER BY {order}" if names else " HAVING count(*) > 0"
         found = self._sql(
             f"SELECT {', '.join([*names, *numbers])} FROM t{where}{grouped} LIMIT {query.limit.total}"
         )
@@ -468,22 +473,34 @@ def _renamed(rows: pa.Table, scored: str) -> pa.Table:
 def _limited(ranked: Callable[[int], pa.Table], limit: Limit, per: Sequence[str], offset: int) -> pa.Table:
     """Return the first rows, of those alike at most so many."""
     wanted = offset + limit.total
-    if not limit.most_per or not per:
-        return ranked(min(wanted, MOST_ROWS)).slice(offset, limit.total)
-    most = min(max(4 * wanted, 100), MOST_ROWS)
+    if not limit.most_per or not limit.per:
+        return _after(ranked, ranked(wanted), offset).slice(0, limit.total)
+    looked_at = max(wanted, MOST_ROWS)
+    most = min(max(4 * wanted, 100), looked_at)
     while True:
         rows = ranked(most)
         chosen = _first_of_alike(rows, per, limit.most_per)
-        if len(chosen) >= wanted or rows.num_rows < most or most == MOST_ROWS:
+        if len(chosen) >= wanted or rows.num_rows < most or most == looked_at:
             return rows.take(pa.array(chosen[offset:wanted], pa.int64()))
-        most = min(4 * most, MOST_ROWS)
+        most = min(4 * most, looked_at)
+
+
+def _after(ranked: Callable[[int], pa.Table], rows: pa.Table, offset: int) -> pa.Table:
+    """Return rows without the first ones, which are those that are returned if no more are asked for."""
+    if offset and rows.num_rows > offset and DISTANCE in rows.schema.names:
+        last, next_ = rows.column(DISTANCE)[offset - 1 : offset + 1].to_pylist()
+        if last == next_:
+            # Of equally good rows others may come first where there is room for more: all come by their ids.
+            before = positions_of(rows.column(ID), ranked(offset).select([ID])) >= 0
+            return rows.filter(pa.array(~before))
+    return rows.slice(offset)
 
 
 def _first_of_alike(rows: pa.Table, per: Sequence[str], most: int) -> list[int]:
     seen: dict[Any, int] = {}
     chosen = []
     keys = zip(*[column_values(rows.column(name)) for name in per], strict=True)
-    for at, key in enumerate(keys):
+    for at, key in enumerate(keys if per else [()] * rows.num_rows):
         held = tuple(tuple(value) if isinstance(value, list) else value for value in key)
         seen[held] = seen.get(held, 0) + 1
         if seen[held] <= most:

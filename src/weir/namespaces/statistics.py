@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import weir
+from weir.namespaces.documents import row_bytes
 
 if TYPE_CHECKING:
     from weir.namespaces.namespace import Namespace
@@ -62,7 +63,7 @@ def measure(table: weir.Table, updated_at: datetime) -> Statistics:
     behind = max((index.unindexed_rows for index in status.indexes), default=0)
     vectors = [index for index in status.indexes if index.kind.startswith("IVF")]
     uncovered = max((index.unindexed_rows for index in vectors), default=status.base_rows)
-    each = _row_bytes(table)
+    each = row_bytes(table.schema)
     return Statistics(
         rows=status.base_rows + rows,
         bytes=(status.base_rows + rows) * each,
@@ -71,20 +72,6 @@ def measure(table: weir.Table, updated_at: datetime) -> Statistics:
         unindexed_rows=uncovered + rows,
         updated_at=updated_at,
     )
-
-
-def _row_bytes(table: weir.Table) -> int:
-    """Return what a row takes, about: exactly for values of fixed width, a guess for texts and lists."""
-    total = 0
-    for field in table.schema:
-        width = getattr(field.type, "list_size", 0) * 4
-        if not width:
-            try:
-                width = max(field.type.bit_width // 8, 1)
-            except ValueError:
-                width = 32
-        total += width
-    return total
 
 
 def statistics_of(namespace: Namespace, *, fresh: bool = False) -> Statistics:

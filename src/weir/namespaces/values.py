@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +21,7 @@ __all__ = ["as_column", "check_value", "documents_of", "plain_value"]
 _INT = (-(2**63), 2**63 - 1)
 _UINT = (0, 2**64 - 1)
 _MOST_BYTES = 8 * 1024 * 1024
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-?)(?:[0-9a-fA-F]{4}\1){3}[0-9a-fA-F]{12}\Z")
 
 
 def as_column(name: str, type: AttributeType, values: Sequence[Any]) -> pa.Array:
@@ -126,7 +128,7 @@ def read_uuid(value: object) -> bytes:
     """Return the 16 bytes of a UUID."""
     if isinstance(value, UUID):
         return value.bytes
-    if isinstance(value, str) and len(value) in (32, 36):
+    if isinstance(value, str) and _UUID.match(value):
         return UUID(value).bytes
     raise ValueError("a UUID is a text of 36 characters")
 

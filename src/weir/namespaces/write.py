@@ -6,10 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weir.errors import InputError
 from weir.namespaces.attributes import Attribute, Metric
 from weir.namespaces.filter.expression import Filter
 
-__all__ = ["Declaration", "Documents", "Patch", "Write", "Written"]
+__all__ = ["MOST_VALUES", "Declaration", "Documents", "Patch", "Write", "Written", "check_values"]
+
+MOST_VALUES = 20_000_000
+"""Values of the documents of one write, missing ones too: most are, if documents have nothing in common."""
+
+
+def check_values(rows: int, attributes: int) -> None:
+    """Refuse more values than one write holds.
+
+    Raises
+    ------
+    InputError
+        Saying how many there are.
+    """
+    if rows * attributes > MOST_VALUES:
+        raise InputError(
+            f"{rows:,} documents with {attributes:,} attributes have more than {MOST_VALUES:,} values",
+            hint="Write fewer of them at a time",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +54,21 @@ class Documents:
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> Documents:
         """Return documents that are dicts, each with an ``id``.
 
+        Raises
+        ------
+        InputError
+            If they have more values than one write holds.
+
         Examples
         --------
         >>> Documents.of_rows([{"id": 1, "a": 2}, {"id": 2}]).values
         {'a': [2, None]}
         """
-        names = dict.fromkeys(name for row in rows for name in row if name != "id")
+        names: dict[str, None] = {}
+        for row in rows:
+            names.update(dict.fromkeys(row))
+            check_values(len(rows), len(names))
+        names.pop("id", None)
         values = {name: [row.get(name) for row in rows] for name in names}
         given = {name: [name in row for row in rows] for name in names}
         return cls(

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import anyio
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -136,7 +136,11 @@ class Dispatch:
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         try:
             status, headers, content = await service.forward(
-                owner.url, request.method, target, dict(request.headers), body
+                owner.url,
+                request.method,
+                target,
+                {**request.headers, "x-request-id": call.request_id},
+                body,
             )
         except UnreachableError:
             # It is gone: whoever is asked next takes its namespaces over, this process first.
@@ -153,6 +157,8 @@ class Dispatch:
             refusal: Refusal | None = Refusal(
                 503, "deadline", "the request took too long and was given up", 1
             )
+        elif isinstance(error, ClientDisconnect):
+            refusal = Refusal(400, "client_gone", "the client went away before the body had come")
         else:
             refusal = refusal_of(error)
         if refusal is None:

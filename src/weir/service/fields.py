@@ -7,7 +7,21 @@ from typing import Any
 
 from weir.errors import InputError
 
-__all__ = ["chosen", "flag", "given", "known_only", "mapping", "names", "number", "sequence", "whole"]
+__all__ = [
+    "chosen",
+    "digits",
+    "flag",
+    "given",
+    "known_only",
+    "mapping",
+    "names",
+    "number",
+    "sequence",
+    "whole",
+]
+
+_MOST_DIGITS = 20
+_MOST_NAMES = 10_000
 
 
 def known_only(body: Mapping[str, Any], known: frozenset[str], what: str) -> None:
@@ -49,6 +63,11 @@ def whole(body: Mapping[str, Any], name: str, least: int, most: int, default: in
     return value
 
 
+def digits(text: str) -> int | None:
+    """Return the whole number that a text is, of up to 64 bits or a few more; None if it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
 def chosen(value: object, choices: Collection[str], what: str) -> str:
     """Return one of several texts."""
     if not isinstance(value, str) or value not in choices:
@@ -80,6 +99,8 @@ def mapping(value: object, what: str) -> dict[str, Any]:
 def names(value: object, what: str) -> tuple[str, ...]:
     """Return a list of texts."""
     found = sequence(value, what)
+    if len(found) > _MOST_NAMES:
+        raise InputError(f"{what} has at most {_MOST_NAMES:,} names")
     if not all(isinstance(one, str) for one in found):
         raise InputError(f"{what} is a list of names")
     return tuple(found)

@@ -19,6 +19,7 @@ from weir.events.field_types import INSTANT, FieldType
 from weir.events.instants import parse_date, parse_instant
 from weir.events.language.tree import Value
 from weir.events.query.scope import failure
+from weir.events.visibility import text_literal
 
 __all__ = ["compared", "is_one_of", "matches"]
 
@@ -103,7 +104,7 @@ def _literally(one: str) -> str:
 def _literal(kind: FieldType, operator: str, value: Value) -> tuple[Expr | None, str]:
     """Return a literal and the operator for it; no literal and ``never`` or ``always`` if it matters not."""
     if kind.kind in ("string", "enum") and value.kind != "number":
-        return lit(str(value.value)), operator
+        return text_literal(str(value.value)), operator
     if kind.kind == "bool" and value.kind == "word" and str(value.value).lower() in _BOOLS:
         return lit(pa.scalar(_BOOLS[str(value.value).lower()])), operator
     if kind.kind == "date" and value.kind != "number":

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from weir.errors import InputError
+
 __all__ = [
     "EVERYTHING",
     "And",
@@ -19,8 +21,12 @@ __all__ = [
     "Not",
     "Operator",
     "Or",
+    "check_size",
     "comparisons_in",
 ]
+
+MOST_COMPARISONS = 1_000
+"""Comparisons of a filter: what plans it takes more and more time for each."""
 
 
 class Operator(StrEnum):
@@ -115,6 +121,22 @@ Filter = Comparison | And | Or | Not
 
 EVERYTHING = And(())
 """Takes every document."""
+
+
+def check_size(filter: Filter) -> Filter:
+    """Return a filter, if it has no more comparisons than one may have.
+
+    Raises
+    ------
+    InputError
+        If it has.
+    """
+    if sum(1 for _ in comparisons_in(filter)) > MOST_COMPARISONS:
+        raise InputError(
+            f"a filter has at most {MOST_COMPARISONS:,} comparisons",
+            hint="In and ContainsAny compare with many values at once",
+        )
+    return filter
 
 
 def comparisons_in(filter: Filter) -> Iterator[Comparison]:

@@ -8,6 +8,8 @@ from weir.errors import InputError
 
 __all__ = ["glob_pattern", "token_pattern", "tokens"]
 
+MOST_WORDS = 256
+"""Words that one comparison looks for: each is a pattern of its own."""
 _WORD = re.compile(r"[^\W_]+")
 _EDGE = r"[^\p{L}\p{N}]"
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$#&-~")
@@ -64,7 +66,7 @@ def tokens(value: object) -> list[str]:
     Raises
     ------
     InputError
-        If it is neither.
+        If it is neither, or has more words than a filter looks for.
 
     Examples
     --------
@@ -77,6 +79,8 @@ def tokens(value: object) -> list[str]:
         if not isinstance(part, str):
             raise InputError("tokens are a text, or a list of texts")
         found.extend(_WORD.findall(part))
+    if len(found) > MOST_WORDS:
+        raise InputError(f"a filter looks for at most {MOST_WORDS:,} words at once")
     return found
 
 

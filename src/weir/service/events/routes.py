@@ -25,13 +25,14 @@ from weir.events.language.parser import parse
 from weir.events.subscriptions import Subscription
 from weir.namespaces.names import check_namespace_name
 from weir.service.answers import json_answer
+from weir.service.arrow_stream import read_stream
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.events import shapes
 from weir.service.events.idempotency import IdempotentBatches
 from weir.service.events.stores import EventStores
-from weir.service.fields import known_only, mapping, sequence, whole
+from weir.service.fields import digits, known_only, mapping, sequence, whole
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal
 from weir.service.telemetry import Telemetry
@@ -155,13 +156,10 @@ class _Calls:
         name = self._name(request, call, writes=True)
         kind = request.query_params.get("type", "")
         raw = await self._raw(request)
-        source = _source(request)
+        source, most_bytes = _source(request), self._service.options.max_request_bytes
 
         def ingested() -> int:
-            try:
-                table = pa.ipc.open_stream(raw).read_all()
-            except (pa.ArrowException, OSError) as error:
-                raise InputError("the body is no stream of Arrow") from error
+            table = read_stream(raw, most_rows=most_bytes, most_bytes=most_bytes)
             self._stores.writer(name).ingest(kind, table, source)
             return int(table.num_rows)
 
@@ -220,12 +218,12 @@ class _Calls:
                     yield f"{place}event: batch\ndata: {rows}\n\n".encode()
                 self._telemetry.rows_returned.inc(batch.rows.num_rows)
                 spoke = time.monotonic()
-                if self._service.is_stopping:
+                if self._service.is_stopping or not await self._service.is_good(call.key):
                     return
             pause = _SECONDS_BETWEEN[0] if gave else min(2 * pause, _SECONDS_BETWEEN[1])
             if not follow or self._service.is_stopping or await request.is_disconnected():
                 return
-            if self._service.options.auth and not await self._service.is_good(call.key):
+            if not await self._service.is_good(call.key):
                 return
             if time.monotonic() - spoke > _SECONDS_SILENT:
                 spoke = time.monotonic()
@@ -273,12 +271,12 @@ def _event(value: object, at: int) -> Any:
 
 
 def _source(request: HttpRequest) -> weir.Source | None:
-    name, number = request.query_params.get("source"), request.query_params.get("number", "")
+    name, number = request.query_params.get("source"), digits(request.query_params.get("number", ""))
     if name is None:
         return None
-    if not number.isascii() or not number.isdigit():
+    if number is None:
         raise InputError("a source has a number")
-    return weir.Source(name, int(number))
+    return weir.Source(name, number)
 
 
 def _told(result: Any) -> dict[str, Any]:
@@ -308,7 +306,7 @@ def _cursor(text: object) -> Cursor:
         cursor = Cursor.from_json(stored)
         if not all(0 <= shard < 1 << 10 and 0 <= last < 1 << 63 for shard, last in cursor.seen.items()):
             raise ValueError("out of range")
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError("the cursor is none of a subscription") from error
     return cursor
 

@@ -58,6 +58,9 @@ class EventStores:
         Refusal
             404 if there is none.
         """
+        known = self._open.get(name)
+        if known is not None:  # whoever looks for another one may take long
+            return known
         with self._lock:
             known = self._open.get(name)
             if known is None:

@@ -144,9 +144,12 @@ class Members:
             self._known = (0.0, ())
 
     def _look(self) -> tuple[Member, ...]:
-        now = time.time()
+        listed = [*self._store.list(_DIRECTORY)]
+        # By the clock of the storage where this process has just said that it lives: its own may be wrong.
+        said = [meta.last_modified for meta in listed if meta.path == _path(self.here.id)]
+        now = said[0].timestamp() if said else time.time()
         found = [self.here]
-        for meta in self._store.list(_DIRECTORY):
+        for meta in listed:
             age = now - meta.last_modified.timestamp()
             id = meta.path.removeprefix(f"{_DIRECTORY}/").removesuffix(".json")
             if id == self.here.id:

@@ -7,11 +7,14 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.errors import InputError
 from weir.namespaces import Documents, Write
 from weir.namespaces.names import ID, check_attribute_name
 from weir.namespaces.vectors import VectorRows
+from weir.namespaces.write import check_values
+from weir.service.arrow_stream import read_stream
 from weir.service.fields import known_only
 from weir.service.openapi import members
 from weir.service.turbopuffer.schema import parse_metric
@@ -24,7 +27,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 """The media type of a stream of Arrow."""
 
 
-def parse_arrow(body: bytes, parameters: Mapping[str, str]) -> Write:
+def parse_arrow(body: bytes, parameters: Mapping[str, str], *, most_rows: int, most_bytes: int) -> Write:
     """Return the upsert that a stream of Arrow says: a column ``id``, and one for each attribute.
 
     Parameters
@@ -33,24 +36,25 @@ def parse_arrow(body: bytes, parameters: Mapping[str, str]) -> Write:
         The stream.
     parameters : mapping of str to str
         What stands behind the question mark: ``distance_metric``.
+    most_rows, most_bytes : int
+        So much the stream may hold, unpacked.
 
     Raises
     ------
     InputError
         If it cannot be.
+    Refusal
+        413 if it holds more.
     """
     given = {name: value for name, value in parameters.items() if not name.startswith("stainless")}
     known_only(given, members(WriteParameters), "the parameters of a write in Arrow")
-    try:
-        table = pa.ipc.open_stream(body).read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError("the body is no stream of Arrow") from error
+    table = read_stream(body, most_rows=most_rows, most_bytes=most_bytes)
     names = table.schema.names
     if ID not in names or len({*names}) < len(names):
         raise InputError("the stream has a column 'id', and no column twice")
     for name in names:
         check_attribute_name(name)
+    check_values(table.num_rows, table.num_columns)
     columns = {name: _values(name, table.column(name)) for name in names}
     write = Write(
         upserts=Documents(columns.pop(ID), columns), metric=parse_metric(given.get("distance_metric"))
@@ -61,14 +65,16 @@ def parse_arrow(body: bytes, parameters: Mapping[str, str]) -> Write:
 
 def _values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
     type = column.type
-    if pa.types.is_dictionary(type):
-        column = column.cast(type.value_type)
     if pa.types.is_fixed_size_list(type):
         if not pa.types.is_floating(type.value_type) or not type.list_size:
             raise InputError(
                 f"attribute {name!r}: a vector is of floating numbers, and not {type.value_type}"
             )
         return VectorRows(column.combine_chunks())
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        if pa.types.is_nested(type.value_type):
+            raise InputError(f"attribute {name!r}: an attribute has no lists of {type.value_type}")
+        check_values(pc.sum(pc.list_value_length(column)).as_py() or 0, 1)
     try:
         values: list[Any] = column.to_pylist()
     except (pa.ArrowException, ValueError, OverflowError) as error:

@@ -13,6 +13,7 @@ from weir.namespaces.filter.expression import (
     Not,
     Operator,
     Or,
+    check_size,
 )
 from weir.namespaces.names import check_attribute_name
 from weir.service.fields import flag, known_only, mapping, sequence, whole
@@ -23,6 +24,7 @@ MOST_DEPTH = 32
 """How deep filters may be nested."""
 
 _MOST_PARTS = 10_000
+_MOST_FUZZY = 1_024
 _NEGATED = {
     "NotEq": Operator.EQ,
     "NotIn": Operator.IN,
@@ -48,13 +50,17 @@ def parse_filter(value: object, depth: int = MOST_DEPTH) -> Filter:
     Raises
     ------
     InputError
-        If it is none, or nested deeper.
+        If it is none, nested deeper, or too large.
 
     Examples
     --------
     >>> parse_filter(["Not", ["n", "Lt", 5]]).part.operator
     <Operator.LT: 'Lt'>
     """
+    return check_size(_parsed(value, depth))
+
+
+def _parsed(value: object, depth: int) -> Filter:
     if depth <= 0:
         raise InputError("the filter is nested too deeply")
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
@@ -73,12 +79,12 @@ def parse_filter(value: object, depth: int = MOST_DEPTH) -> Filter:
 
 def _combined(kind: str, part: object, depth: int) -> Filter:
     if kind == "Not":
-        return Not(parse_filter(part, depth - 1))
+        return Not(_parsed(part, depth - 1))
     if kind not in ("And", "Or"):
         raise InputError(f"a filter of two elements is And, Or or Not, and not {kind!r:.80}")
     if not isinstance(part, list) or len(part) > _MOST_PARTS:
         raise InputError(f"{kind} takes a list of up to {_MOST_PARTS:,} filters")
-    parts = tuple(parse_filter(one, depth - 1) for one in part)
+    parts = tuple(_parsed(one, depth - 1) for one in part)
     return And(parts) if kind == "And" else Or(parts)
 
 
@@ -107,8 +113,8 @@ def _fuzzy(attribute: str, given: list[Any]) -> Comparison:
     options = mapping(given[3] if len(given) == 4 else None, "the options of Fuzzy")
     known_only(options, frozenset({"max_edit_distance", "case_sensitive"}), "Fuzzy")
     text = given[2]
-    if not isinstance(text, str):
-        raise InputError("Fuzzy compares with a text")
+    if not isinstance(text, str) or len(text) > _MOST_FUZZY:
+        raise InputError(f"Fuzzy compares with a text of at most {_MOST_FUZZY:,} characters")
     edits: int | None = None
     steps = sequence(options.get("max_edit_distance"), "max_edit_distance of Fuzzy")
     for step in steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from weir.errors import InputError, UnsupportedError
 from weir.namespaces import (
@@ -54,7 +54,9 @@ _MULTI = frozenset({"queries", "consistency", "vector_encoding", "rerank_by", "l
 _MOST_DEPTH = 16
 _MOST_COMPUTED = 16
 _MOST_LEAVES = 256
+_MOST_CHARACTERS = 8_192
 _LEFT_OUT = frozenset({"Embed", "Highlight"})
+_Parts = TypeVar("_Parts", list[Any], dict[str, Any])
 _COMBINED = frozenset({"And", "Or", "Not"})
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[smhdw])\Z")
@@ -230,10 +232,17 @@ def _attributes(body: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, frozen
     return tuple(dict.fromkeys(names(include, "include_attributes"))), frozenset()
 
 
+def _few(parts: _Parts, what: str) -> _Parts:
+    if len(parts) > _MOST_LEAVES:
+        raise InputError(f"{what} has more than {_MOST_LEAVES} parts")
+    return parts
+
+
 def _aggregates(value: object) -> dict[str, Aggregate]:
     if value is None:
         return {}
-    return {label: _aggregate(one) for label, one in mapping(value, "aggregate_by").items()}
+    asked = _few(mapping(value, "aggregate_by"), "aggregate_by")
+    return {label: _aggregate(one) for label, one in asked.items()}
 
 
 def _aggregate(value: object) -> Aggregate:
@@ -252,7 +261,7 @@ def _groups(value: object) -> tuple[str | Each, ...]:
     if value is None:
         return ()
     found: list[str | Each] = []
-    for one in sequence(value, "group_by"):
+    for one in _few(sequence(value, "group_by"), "group_by"):
         if isinstance(one, dict):
             found += [_each(name, function) for name, function in one.items()]
         else:
@@ -305,7 +314,7 @@ def parse_ranking(value: object, filter_depth: int = MOST_DEPTH) -> Ranking:
     """
     asked = sequence(value, "rank_by")
     if asked and isinstance(asked[0], list):
-        return Order(tuple(_order(one) for one in asked))
+        return Order(tuple(_order(one) for one in _few(asked, "rank_by")))
     if len(asked) >= 2 and isinstance(asked[0], str) and isinstance(asked[1], str):
         if asked[1] in ("asc", "desc"):
             return Order((_order(asked),))
@@ -410,6 +419,8 @@ def _words(asked: list[Any]) -> Expression:
         text = " ".join(text)
     if not isinstance(text, str) or not text.strip():
         raise InputError("BM25 takes a text with at least one word")
+    if len(text) > _MOST_CHARACTERS:
+        raise InputError(f"BM25 takes a text of at most {_MOST_CHARACTERS:,} characters")
     if len(asked) == 4:
         options = mapping(asked[3], "the options of BM25")
         known_only(options, frozenset({"last_as_prefix"}), "BM25")

@@ -18,7 +18,7 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
-from weir.service.fields import flag, known_only, whole
+from weir.service.fields import digits, flag, known_only, whole
 from weir.service.openapi import Shape, members
 from weir.service.operations import Operations
 from weir.service.telemetry import Telemetry
@@ -67,7 +67,12 @@ class _Calls:
         def done() -> tuple[Write, Written]:
             # In one go: of small writes, going from thread to thread would take most of the time.
             if is_arrow:
-                write = parse_arrow(raw, request.query_params)
+                write = parse_arrow(
+                    raw,
+                    request.query_params,
+                    most_rows=service.options.max_rows,
+                    most_bytes=service.options.max_request_bytes,
+                )
             else:
                 write = parse_write(body, service.options.max_filter_depth)
             service.check_write(write)
@@ -190,12 +195,13 @@ class _Calls:
         """List the namespaces that the key is for."""
         given = request.query_params
         size = given.get("page_size", "100")
-        if not size.isascii() or not size.isdigit() or not 1 <= int(size) <= _MOST_LISTED:
+        most = digits(size)
+        if most is None or not 1 <= most <= _MOST_LISTED:
             raise InputError(f"page_size is a whole number from 1 to {_MOST_LISTED}")
         after = _name_of(given.get("cursor", ""))
         names = await self._service.run(self._service.namespaces.names, given.get("prefix", ""), after)
         seen = [name for name in names if call.key.may_see(name)]
-        page = seen[: int(size)]
+        page = seen[:most]
         shown: dict[str, Any] = {"namespaces": [{"id": name} for name in page]}
         if len(seen) > len(page):
             shown["next_cursor"] = base64.urlsafe_b64encode(page[-1].encode()).decode()

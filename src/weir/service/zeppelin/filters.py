@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weir.errors import InputError
-from weir.namespaces.filter.expression import And, Comparison, Filter, Not, Operator, Or
+from weir.namespaces.filter.expression import And, Comparison, Filter, Not, Operator, Or, check_size
 from weir.namespaces.names import check_attribute_name
 from weir.service.fields import known_only, mapping, sequence
 
@@ -30,24 +30,28 @@ def parse_filter(value: object, depth: int) -> Filter:
     Raises
     ------
     InputError
-        If it is none, or nested deeper.
+        If it is none, nested deeper, or too large.
 
     Examples
     --------
     >>> parse_filter({"op": "not", "filter": {"op": "eq", "field": "a", "value": 1}}, 8).part.attribute
     'a'
     """
+    return check_size(_parsed(value, depth))
+
+
+def _parsed(value: object, depth: int) -> Filter:
     if depth <= 0:
         raise InputError("the filter is nested too deeply")
     asked = mapping(value, "a filter")
     op = asked.get("op")
     if op in ("and", "or"):
         known_only(asked, frozenset({"op", "filters"}), f"the filter {op}")
-        parts = tuple(parse_filter(one, depth - 1) for one in sequence(asked.get("filters"), "filters"))
+        parts = tuple(_parsed(one, depth - 1) for one in sequence(asked.get("filters"), "filters"))
         return And(parts) if op == "and" else Or(parts)
     if op == "not":
         known_only(asked, frozenset({"op", "filter"}), "the filter not")
-        return Not(parse_filter(asked.get("filter"), depth - 1))
+        return Not(_parsed(asked.get("filter"), depth - 1))
     if not isinstance(op, str) or op not in _MEMBERS:
         raise InputError(f"there is no filter {op!r:.40}")
     known_only(asked, frozenset({"op", "field", *_MEMBERS[op]}), f"the filter {op}")

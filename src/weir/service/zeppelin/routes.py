@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -31,7 +32,7 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
-from weir.service.fields import chosen, flag, given, known_only, mapping, names, sequence, whole
+from weir.service.fields import chosen, digits, flag, given, known_only, mapping, names, sequence, whole
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
@@ -72,6 +73,7 @@ _SWITCHED_OFF = {
     "branches": "branches",
     "embedding_profile": "embedding_profile",
 }
+_SNAPSHOT = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _GENERATED = "The name was made up: keep it, there is no other way to reach the namespace."
 _IDEMPOTENT = "Client-specified namespace names are idempotent for identical configuration."
 
@@ -296,6 +298,8 @@ class _Calls:
         self._service.check_write(write)
         raw = await self._raw(request)
 
+        await self._run(namespace, self._service.check_backlog, namespace)
+
         def deleted() -> int:
             written = self._written(namespace, write, request, raw)
             total = written.deleted
@@ -423,8 +427,8 @@ class _Calls:
         """Return the snapshot that a point in time stands for; None for the present state."""
         if as_of == "latest":
             return None
-        if as_of.isascii() and as_of.isdigit():
-            generation = int(as_of)
+        generation = digits(as_of)
+        if generation is not None:
             if generation == present:
                 return None
             pinned = (one for one in self._snapshots(namespace) if one["generation"] == generation)
@@ -438,9 +442,9 @@ class _Calls:
                 raise _not_retained(as_of)
             return None
         name = as_of.removeprefix("snapshot:")
-        known = self._snapshot(namespace, name)
+        known = self._snapshot(namespace, name) if _SNAPSHOT.match(name) else None
         if known is None:
-            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name:.128}")
         return known
 
     async def pin(self, request: HttpRequest, call: Call) -> Response:
@@ -682,7 +686,7 @@ def _pin(namespace: str, name: str) -> str:
 
 def _snapshot_name(request: HttpRequest) -> str:
     name: str = request.path_params["name"]
-    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or len(name) > 128:
+    if not _SNAPSHOT.match(name):
         raise Refusal(400, "invalid_snapshot", "a snapshot is named by letters, digits, '-' and '_'")
     return name
 
