@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -168,7 +169,10 @@ def test_a_table_that_is_written_is_dropped_only_when_told_to(tmp_path: Path) ->
     with pytest.raises(LeaseHeldError, match="takeover=True"):
         weir.drop(table.uri)
     writer.upsert(rows(1, name="goes on"))
-    weir.drop(table.uri, takeover=True)
+    waited: list[LeaseHeldError] = []
+    weir.drop(table.uri, takeover=True, on_wait=waited.append)
+    assert len(waited) == 1
+    assert re.search(rf"process {os.getpid()} on .* is fenced, .* in [01] s", waited[0].message)
     for ids in ([1], [2], [3], [4]):
         with pytest.raises((FencedError, TableNotFoundError)):
             writer.upsert(rows(*ids, name="late"))

@@ -6,6 +6,7 @@ Also where it adds another of the same type right away, which gets the id of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.details_commit import update_details
+from weir.base.schema import key_metadata
+from weir.base.table import BaseTable, primary_key_of
 from weir.errors import CorruptionError, SchemaError, ShardingError
-from weir.format import append_only, expiry, merge_engine
+from weir.format import append_only, expiry, merge_engine, recorded_key
 from weir.format.index_details import ShardFieldSpec, ShardSpec
 from weir.format.recorded_columns import sources_there
 
@@ -85,6 +89,98 @@ def test_it_is_refused_by_name_where_another_column_has_its_id(
     for call in (lambda: weir.open(tmp_path), table.scan().to_table, table.maintenance.merge):
         with pytest.raises(SchemaError, match=f"{what}.* that was dropped.*restore"):
             call()
+
+
+KEYED = pa.schema(
+    [
+        pa.field("site", pa.int64(), nullable=False),
+        pa.field("id", pa.int64(), nullable=False),
+        ("n", pa.int64()),
+    ]
+)
+PAIRS = [{"site": site, "id": number, "n": 10 * site + number} for site in (1, 2) for number in (1, 2)]
+
+
+def created(place: Path) -> weir.Table:
+    return weir.create(place, KEYED, primary_key=["site", "id"], fsync=False)
+
+
+def adopted(place: Path) -> weir.Table:
+    lance.write_dataset(KEYED.empty_table(), str(place))
+    return weir.adopt(place, primary_key=["site", "id"], fsync=False)
+
+
+def of_an_older_weir(place: Path) -> weir.Table:
+    table = created(place)
+    update_details(
+        BaseTable.open(table.internals.store), lambda details: replace(details, writer_config_defaults={})
+    )
+    return weir.open(place, fsync=False)
+
+
+def set_up_by_the_library(place: Path) -> weir.Table:
+    schema = pa.schema(
+        [
+            field.with_metadata(key_metadata(number, 2)) if number < 2 else field
+            for number, field in enumerate(KEYED)
+        ]
+    )
+    lance.write_dataset(schema.empty_table(), str(place)).initialize_mem_wal(unsharded=True)
+    return weir.open(place, fsync=False)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("column", ["site", "id"])
+@pytest.mark.parametrize("make", [created, adopted, of_an_older_weir, set_up_by_the_library])
+def test_what_is_left_of_a_key_does_not_pass_for_the_key(
+    tmp_path: Path, make: Callable[[Path], weir.Table], column: str, merged: bool
+) -> None:
+    """Rows that have it in common are others still: all of them but one would be gone for good."""
+    table = make(tmp_path)
+    with table.writer() as writer:
+        writer.upsert(PAIRS)
+        if merged:
+            writer.flush()
+            table.maintenance.merge()
+        version = lance.dataset(str(tmp_path)).version
+        lance.dataset(str(tmp_path)).drop_columns([column])
+        for call in (
+            lambda: weir.open(tmp_path),
+            lambda: table.scan().to_table(),
+            lambda: table.get([{"site": 1, "id": 1}]),
+            table.maintenance.merge,
+            lambda: table.upsert([{"site": 1, "id": 3, "n": 13}]),
+        ):
+            with pytest.raises(
+                SchemaError, match=r"primary key of the table has a column that was dropped.*restore"
+            ):
+                call()
+        lance.dataset(str(tmp_path), version=version).restore()  # type: ignore[no-untyped-call]
+        table.maintenance.merge()
+    found = weir.open(tmp_path, fsync=False).scan().to_table()
+    assert found.sort_by([("site", "ascending"), ("id", "ascending")]).to_pylist() == PAIRS
+
+
+def test_another_column_is_not_taken_for_the_key(tmp_path: Path) -> None:
+    table = weir.create(tmp_path, KEYED, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert(PAIRS)
+    lance.dataset(str(tmp_path)).drop_columns(["id"])
+    lance.dataset(str(tmp_path)).update_field_metadata({"site": dict(key_metadata(0, 1))})
+    assert primary_key_of(lance.dataset(str(tmp_path))) == ("site",)
+    for call in (lambda: weir.open(tmp_path), lambda: table.scan().to_table(), table.maintenance.merge):
+        with pytest.raises(SchemaError, match="primary key of the table has a column that was dropped"):
+            call()
+
+
+def test_a_key_in_another_order_is_another_key(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    base = BaseTable.open(table.internals.store)
+    recorded = recorded_key.encode(["id", "site"], base.field_ids, base.births)
+    defaults = {**base.details.writer_config_defaults, recorded_key.PRIMARY_KEY: recorded}
+    with pytest.raises(SchemaError, match=r"is \(id, site\), and .* marked as its key are \(site, id\)"):
+        update_details(base, lambda details: replace(details, writer_config_defaults=defaults))
 
 
 ENGINES = {
@@ -162,6 +258,7 @@ def test_rules_without_births_go_by_the_id(tmp_path: Path) -> None:
     assert engine.sequence_by == "at"
     order = append_only.decode('{"sort_by": [1], "unique": []}', ids, births, where="")
     assert order.sort_by == ("at",)
+    assert recorded_key.decode('{"columns": [1, 0]}', ids, births, where="") == ("at", "id")
     field = ShardFieldSpec("bucket", (1,), "bucket", None, "int32", {"num_buckets": "2"})
     assert sources_there(ShardSpec(1, (field,)), ids, births) == ids
 
@@ -172,6 +269,7 @@ def test_births_that_are_none_are_named(births: str) -> None:
         (expiry.decode, '{"by": 0, "after_micros": 0, "births": %s}'),
         (merge_engine.decode, '{"kind": "last_row", "births": %s}'),
         (append_only.decode, '{"sort_by": [], "unique": [], "births": %s}'),
+        (recorded_key.decode, '{"columns": [0], "births": %s}'),
     ]
     for decode, text in rules:
         with pytest.raises(CorruptionError, match="cannot be read"):

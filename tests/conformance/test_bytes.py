@@ -137,7 +137,7 @@ def test_manifests_are_equal(pair: tuple[Kind, Written, Written]) -> None:
 
 @pytest.mark.one_in(3)
 def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Written], tmp_path: Path) -> None:
-    """But for Weir's: id and place, rule of shard ids, marks of merges, shard snapshots, named indexes."""
+    """But for Weir's: id, place, key, rule of shard ids, marks of merges, shard snapshots, named indexes."""
     kind, ours, theirs = pair
     table = weir.open(ours.place, fsync=False)
     table.maintenance.merge()
@@ -159,6 +159,7 @@ def test_index_details_are_equal_after_a_merge(pair: tuple[Kind, Written, Writte
     assert left.maintain_all_indexes == right.maintain_all_indexes
     assert set(left.writer_config_defaults) - set(right.writer_config_defaults) == {
         "weir.place",
+        "weir.primary_key",
         "weir.shard_ids",
         "weir.shard_snapshot",
         "weir.table_id",

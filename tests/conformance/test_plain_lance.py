@@ -89,6 +89,25 @@ def test_a_restore_undoes_what_was_merged_and_collected_since(tmp_path: Path, co
         table.maintenance.merge()
 
 
+def test_what_the_library_refuses_to_change(tmp_path: Path) -> None:
+    """Each would leave rows in a log or a generation that nobody could make sense of."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert(rows(0, 3, 1))
+    refused: dict[str, Any] = {
+        "primary key column": {"path": "id", "name": "key"},
+        "must not be nullable": {"path": "id", "nullable": True},
+        "cannot change a column's type": {"path": "value", "data_type": pa.float64()},
+    }
+    for says, change in refused.items():
+        with pytest.raises(OSError, match=says):
+            lance.dataset(table.uri).alter_columns(change)
+    with pytest.raises(OSError, match="cannot add a computed column"):
+        lance.dataset(table.uri).add_columns({"twice": "value * 2"})
+    assert lance.dataset(table.uri).version == table.internals.base.version
+    assert table.scan().to_table().sort_by("id") == rows(0, 3, 1)
+
+
 def test_an_open_writer_goes_by_the_names_that_a_reader_of_its_process_has_seen(tmp_path: Path) -> None:
     schema = SCHEMA.append(pa.field("other", pa.int64()))
     table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)

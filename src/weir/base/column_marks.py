@@ -1,22 +1,27 @@
 """Marking the columns of a table with their births (:mod:`weir.format.field_births`), where they have none.
 
 Those of a table that the library has set up, or an older Weir, have no mark, nor have those that plain Lance
-adds. Whoever is about to write rows marks them first, in a version of its own.
+adds. Whoever is about to write rows marks them first, in a version of its own; and records of which columns a
+key of several is made, of which plain Lance may drop one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lance.dataset import LanceOperation
 
-from weir.base.details_commit import wait_for_turn
+from weir.base.details_commit import update_details, wait_for_turn
 from weir.base.manifest import TableManifest
 from weir.base.publish import publish_operation
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, ObjectNotFoundError
 from weir.format.field_births import FIRST, Births
+from weir.format.index_details import IndexDetails
+from weir.format.recorded_key import PRIMARY_KEY
+from weir.format.recorded_key import encode as encode_key
 from weir.format.table_fields import decode_fields, marks_for
 
 __all__ = ["births_to_mark", "mark_columns", "marks_of_columns"]
@@ -47,7 +52,7 @@ def marks_of_columns(base: BaseTable, manifest: TableManifest) -> LanceOperation
 
 
 def mark_columns(base: BaseTable) -> BaseTable:
-    """Mark the columns that have no mark. Commits nothing where all have one.
+    """Mark the columns that have no mark, and record the key. Commits nothing where that has been done.
 
     Returns
     -------
@@ -61,6 +66,24 @@ def mark_columns(base: BaseTable) -> BaseTable:
     StorageError
         The store failed.
     """
+    return _with_recorded_key(_with_marks(base))
+
+
+def _with_recorded_key(base: BaseTable) -> BaseTable:
+    """Record the columns of a key of several. What is left of another when its column goes is no key."""
+    if base.has_recorded_key or len(base.primary_key) < 2:
+        return base
+
+    def recorded(details: IndexDetails) -> IndexDetails:
+        if PRIMARY_KEY in details.writer_config_defaults:
+            return details
+        text = encode_key(base.primary_key, base.field_ids, base.births)
+        return replace(details, writer_config_defaults={**details.writer_config_defaults, PRIMARY_KEY: text})
+
+    return update_details(base, recorded)
+
+
+def _with_marks(base: BaseTable) -> BaseTable:
     if None not in base.marks.values():
         return base
     for attempt in range(_MAX_ATTEMPTS):

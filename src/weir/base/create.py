@@ -61,6 +61,8 @@ from weir.format.merge_engine import FEATURE as MERGE_ENGINE_FEATURE
 from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
 from weir.format.merge_engine import encode as encode_merge_engine
 from weir.format.newest import key_codes, newest_rows
+from weir.format.recorded_key import PRIMARY_KEY
+from weir.format.recorded_key import encode as encode_key
 from weir.format.unsliced import unsliced
 from weir.storage.interface import ObjectStore
 
@@ -150,6 +152,8 @@ def create_base_table(
     details = with_key_feature(details, schema, primary_key)
     ids, recorded, features = field_ids(schema), dict(details.writer_config_defaults), [*details.features]
     births = dict.fromkeys(ids.values(), FIRST)
+    if primary_key:
+        recorded[PRIMARY_KEY] = encode_key(primary_key, ids, births)
     if merge_engine is not None:
         recorded[MERGE_ENGINE] = encode_merge_engine(merge_engine, ids, births)
         features.append(MERGE_ENGINE_FEATURE)
@@ -270,6 +274,11 @@ def adopt_base_table(
             _mark_key(store, dataset, key)
             continue  # look again: rows may have been committed before the mark was
         failpoint.reach("adopt.before_publish")
+        # Nothing tells the births of columns yet that have no mark.
+        recorded = encode_key(key, all_field_ids(dataset.lance_schema), {})
+        details = replace(
+            details, writer_config_defaults={**details.writer_config_defaults, PRIMARY_KEY: recorded}
+        )
         named = with_maintained_named(details, dataset)
         if publish_details(store, manifest, named) is not None:
             return extend_key_index(BaseTable.open(store))

@@ -36,7 +36,7 @@ from weir.errors import (
     UnknownFeatureError,
     WeirError,
 )
-from weir.format import append_only, expiry, merge_engine
+from weir.format import append_only, expiry, merge_engine, recorded_key
 from weir.format.append_only import APPEND_ONLY, AppendOnly
 from weir.format.expiry import EXPIRY, Expiry
 from weir.format.features import KNOWN_FEATURES
@@ -45,6 +45,7 @@ from weir.format.field_ids import fingerprint, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
 from weir.format.recorded_columns import sources_there
+from weir.format.recorded_key import PRIMARY_KEY
 from weir.format.resolution import Resolution, resolve
 from weir.format.wal_entry import TOMBSTONE
 from weir.indexing.library_message import library_message
@@ -142,6 +143,7 @@ class BaseTable:
         self._merge_engine = self._recorded(MERGE_ENGINE, merge_engine.decode)
         self._append_only = self._recorded(APPEND_ONLY, append_only.decode)
         self._expiry = self._recorded(EXPIRY, expiry.decode)
+        self._refuse_another_key()
         self._columns: Resolution | None = None
         self._deletions_are_sound = False
 
@@ -252,11 +254,12 @@ class BaseTable:
             )
         details = manifest.decode_details(entry)
         primary_key = primary_key_of(dataset)
-        if not primary_key and APPEND_ONLY not in details.writer_config_defaults:
+        if not primary_key and not {APPEND_ONLY, PRIMARY_KEY} & details.writer_config_defaults.keys():
             raise SchemaError(
                 "the table has no primary key, so its rows cannot be replaced or deleted",
                 where=store.uri,
-                hint="Adopt it with the columns of its primary key: weir.adopt",
+                hint="If it had one that was dropped, restore the last version of the dataset with it: "
+                "LanceDataset.restore",
             )
         if DROPPED in details.writer_config_defaults:
             raise TableNotFoundError(
@@ -438,6 +441,21 @@ class BaseTable:
         """Return a rule that is among the writer defaults, if it is."""
         text = self._details.writer_config_defaults.get(key)
         return None if text is None else decode(text, self.field_ids, self._births, where=self.uri)
+
+    @property
+    def has_recorded_key(self) -> bool:
+        """Whether the columns of the key are recorded, so that it is noticed if one of them is dropped."""
+        return PRIMARY_KEY in self._details.writer_config_defaults
+
+    def _refuse_another_key(self) -> None:
+        recorded = self._recorded(PRIMARY_KEY, recorded_key.decode)
+        if recorded is not None and recorded != self._primary_key:
+            raise SchemaError(
+                f"the primary key of the table is ({', '.join(recorded)}), and the columns that are marked "
+                f"as its key are ({', '.join(self._primary_key)})",
+                where=self.uri,
+                hint="Restore the last version of the dataset with that key: LanceDataset.restore",
+            )
 
     def columns_of(self, spec: ShardSpec) -> Mapping[str, int]:
         """Return the field ids of the columns that a shard spec may mean, by name.

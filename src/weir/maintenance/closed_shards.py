@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
@@ -47,7 +47,13 @@ def refuse_live_writers(store: ObjectStore, shards: Iterable[UUID]) -> None:
             )
 
 
-def close_shards(store: ObjectStore, shards: Iterable[UUID], schema: pa.Schema) -> None:
+def close_shards(
+    store: ObjectStore,
+    shards: Iterable[UUID],
+    schema: pa.Schema,
+    *,
+    on_wait: Callable[[LeaseHeldError], None] | None = None,
+) -> None:
     """Fence and seal shards, and wait until their writers have stopped.
 
     A writer finds the fence entry at its next append. One that writes nothing just then goes by its lease,
@@ -62,8 +68,10 @@ def close_shards(store: ObjectStore, shards: Iterable[UUID], schema: pa.Schema) 
         The shards; those without a manifest are passed over.
     schema : Schema
         Columns of the table, for the fence entries.
+    on_wait : callable, optional
+        Called with whose lease is waited for, when the waiting begins.
     """
-    stopped_by = datetime.now(UTC)
+    last: Lease | None = None
     terms = LeaseTerms()
     for shard_id in shards:
         manifest = read_latest_manifest(store, shard_id)
@@ -71,10 +79,32 @@ def close_shards(store: ObjectStore, shards: Iterable[UUID], schema: pa.Schema) 
             continue
         held = _lease(store, shard_id)
         if held is not None and not is_free(store, held, terms):
-            stopped_by = max(stopped_by, held.expires_at)
+            last = held if last is None else max(last, held, key=lambda lease: lease.expires_at)
         _close(store, manifest, schema)
         _log.info("shard.closed", shard=str(shard_id))
-    time.sleep(max((stopped_by - datetime.now(UTC)).total_seconds(), 0.0))
+    if last is not None:
+        _wait_out(store, last, on_wait)
+
+
+def _wait_out(store: ObjectStore, held: Lease, on_wait: Callable[[LeaseHeldError], None] | None) -> None:
+    """Wait until a lease that was taken from its holder would have run out."""
+    seconds = (held.expires_at - datetime.now(UTC)).total_seconds()
+    if seconds <= 0:
+        return
+    holder = held.holder
+    _log.info(
+        "shard.lease_waited_for", shard=str(held.shard_id), process=holder.process_id, seconds=round(seconds)
+    )
+    if on_wait is not None:
+        on_wait(
+            LeaseHeldError(
+                f"process {holder.process_id} on {holder.host} is fenced, and may not notice it before "
+                f"its lease of shard {held.shard_id} has run out, in {seconds:.0f} s",
+                where=store.uri,
+                hint="What is deleted before then, it might still write to",
+            )
+        )
+    time.sleep(seconds)
 
 
 def _close(store: ObjectStore, manifest: ShardManifest, schema: pa.Schema) -> None:

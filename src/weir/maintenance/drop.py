@@ -19,7 +19,7 @@ from weir.base.publish import publish_details
 from weir.base.table import DROPPED, open_dataset
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
-from weir.errors import ConflictError, TableNotFoundError
+from weir.errors import ConflictError, LeaseHeldError, TableNotFoundError
 from weir.format import layout
 from weir.log.manifest_store import list_shards
 from weir.maintenance.closed_shards import close_shards, refuse_live_writers
@@ -58,7 +58,11 @@ class DropReport(ShownAsTable):
 
 
 def drop_table(
-    store: ObjectStore, *, takeover: bool = False, on_progress: Callable[[int, int], None] | None = None
+    store: ObjectStore,
+    *,
+    takeover: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+    on_wait: Callable[[LeaseHeldError], None] | None = None,
 ) -> DropReport:
     """Remove a table. Repeat a call that did not come to its end.
 
@@ -70,6 +74,8 @@ def drop_table(
         Whether to fence writers that are at work.
     on_progress : callable, optional
         Called with (objects deleted, objects in all).
+    on_wait : callable, optional
+        Called with whose lease is waited for, when the waiting begins.
 
     Raises
     ------
@@ -86,7 +92,7 @@ def drop_table(
     # A writer that was at work may have made another shard meanwhile.
     closed: set[Any] = set()
     while shards := [one for one in list_shards(store) if one not in closed]:
-        close_shards(store, shards, dataset.schema)
+        close_shards(store, shards, dataset.schema, on_wait=on_wait)
         closed.update(shards)
     failpoint.reach("drop.before_delete")
     found = [one for directory in _DIRECTORIES for one in store.list(directory)]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from weir.base.table import BaseTable
 from weir.engine.context import EngineContext
-from weir.errors import FirstIndexError, OptionError, WeirError
+from weir.errors import FirstIndexError, LeaseHeldError, OptionError, WeirError
 from weir.first_index.upgrade import UpgradeReport, upgrade_table
 from weir.first_index.wal import WalReader
 from weir.format.merge_engine import MergeEngine
@@ -321,6 +321,7 @@ def drop(
     storage_options: Mapping[str, str] | None = None,
     fsync: bool = True,
     on_progress: Callable[[int, int], None] | None = None,
+    on_wait: Callable[[LeaseHeldError], None] | None = None,
 ) -> DropReport:
     """Remove a table: its rows, versions, branches and everything else below its place that is its own.
 
@@ -338,6 +339,9 @@ def drop(
         As for :func:`create`.
     on_progress : callable, optional
         Called with (objects deleted, objects in all).
+    on_wait : callable, optional
+        Called when the waiting for the lease of a writer begins: with an error that says whose, for how long
+        and why, which is not raised.
 
     Returns
     -------
@@ -361,7 +365,7 @@ def drop(
     """
     store = table_store(uri, storage_options, fsync)
     release_kept(store.uri)
-    return drop_table(store, takeover=takeover, on_progress=on_progress)
+    return drop_table(store, takeover=takeover, on_progress=on_progress, on_wait=on_wait)
 
 
 def upgrade(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,6 +185,20 @@ def test_clone_and_drop(people: Path, weir_program: Run, tmp_path: Path) -> None
     assert json.loads(weir_program("drop", copy, "--yes", "--json").out)["objects"] > 0
     assert weir_program("scan", copy, "--count").code == 2
     assert weir_program("scan", people, "--count").out == "3\n"
+
+
+def test_a_drop_says_whom_it_waits_for(people: Path, weir_program: Run) -> None:
+    writer = weir.open(people, engine=weir.Engine()).writer(lease_ttl=1.0, takeover=True)
+    writer.upsert([{"id": 1}])
+    refused = weir_program("drop", people, "--yes")
+    assert refused.code == 2
+    assert "takeover" in refused.err
+    writer.upsert([{"id": 2}])
+    answer = weir_program("drop", people, "--yes", "--takeover", "--json")
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["objects"] > 0
+    assert f"waiting: process {os.getpid()} on " in answer.err
+    assert len(answer.err.splitlines()) == 1
 
 
 def test_a_table_of_a_newer_weir_is_refused(people: Path, weir_program: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import weir
 from weir.cli.options import AsJson, NoFsync, StorageOptions, Uri
 from weir.cli.options import open_table as _open
 from weir.cli.options import output_for as _output
+from weir.cli.printable_text import printable
 from weir.cli.progress import progress_bar
 from weir.cli.text_values import parse_names, parse_pairs, parse_storage_options
 from weir.engine.durations import parse_duration
@@ -329,5 +331,6 @@ def drop(
             storage_options=options,
             fsync=not no_fsync,
             on_progress=lambda done, total: progress(done / max(total, 1), f"{done} of {total} objects"),
+            on_wait=lambda held: print(f"waiting: {printable(str(held))}", file=sys.stderr, flush=True),
         )
     _output(json).dropped(report)
