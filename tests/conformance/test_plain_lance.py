@@ -97,6 +97,7 @@ def test_what_the_library_refuses_to_change(tmp_path: Path) -> None:
     refused: dict[str, Any] = {
         "primary key column": {"path": "id", "name": "key"},
         "must not be nullable": {"path": "id", "nullable": True},
+        "cannot make a column non-nullable": {"path": "value", "nullable": False},
         "cannot change a column's type": {"path": "value", "data_type": pa.float64()},
     }
     for says, change in refused.items():

@@ -272,3 +272,59 @@ def test_the_earliest_change_may_be_one_that_was_published(table: weir.Table) ->
     assert not published(table, staged(table, (1, "a"), (2, "a")))
     rows = [row for batch in table.changes(since=EARLIEST) for row in batch.rows.to_pylist()]
     assert [(row["id"], row["value"]) for row in rows] == [(1, "a"), (2, "a")]
+
+
+def swapped(table: Table) -> None:
+    weir.open(table.uri).alter(rename={"a": "b", "b": "a"})
+
+
+def swapped_by_lance(table: Table) -> None:
+    for old, new in (("a", "t"), ("b", "a"), ("t", "b")):
+        lance.dataset(table.uri).alter_columns({"path": old, "name": new})  # type: ignore[dict-item]
+
+
+def dropped_and_added(table: Table) -> None:
+    lance.dataset(table.uri).drop_columns(["b"])
+    lance.dataset(table.uri).add_columns(pa.field("b", pa.int32()))
+
+
+def widened(table: Table) -> None:
+    weir.open(table.uri).alter(widen={"b": pa.int64()})
+
+
+@pytest.mark.parametrize("published_first", [True, False])
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (swapped, {"id": 1, "b": 5, "a": 6}),
+        (swapped_by_lance, {"id": 1, "b": 5, "a": 6}),
+        (dropped_and_added, {"id": 1, "a": 5, "b": None}),
+        (widened, {"id": 1, "a": 5, "b": 6}),
+    ],
+)
+def test_values_stay_with_their_columns(
+    tmp_path: Path, change: Callable[[Table], None], expected: dict[str, object], published_first: bool
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.int32())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", shard_by=weir.bucket("id", 1), fsync=False)
+    table.upsert([{"id": 1, "a": 1, "b": 2}])
+    reader = weir.open(table.uri)
+    token = reader.snapshot()
+    rows = pa.Table.from_pylist(
+        [{"id": 1, "a": 5, "b": 6, "_tombstone": False}], schema=table.internals.row_schema
+    )
+    (values,) = table.internals.router.partition(rows).values
+    piece = table.internals.stage(values, rows, spec_id=1)
+    if not published_first:
+        change(table)
+    with table.writer() as writer:
+        writer.publish_routed([(values, [piece])])
+    if published_first:
+        change(table)
+    for one in (reader, weir.open(table.uri)):
+        assert one.scan().to_table().to_pylist() == [expected]
+    changes = [row for batch in reader.changes(since=token) for row in batch.rows.to_pylist()]
+    assert [{name: row[name] for name in expected} for row in changes] == [expected]
+    reader.maintenance.merge()
+    assert lance.dataset(table.uri).to_table().to_pylist() == [expected]
+    assert not reader.maintenance.verify().findings

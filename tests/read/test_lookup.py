@@ -131,6 +131,9 @@ def test_a_key_that_plain_lance_has_appended_once_more_is_named(tmp_path: Path) 
         with pytest.raises(CorruptionError, match=r"more than one row of the key 1 .*[Dd]elete the key"):
             read()
     assert table.get([2, 3]).to_pylist() == [{"id": 2, "n": 2}]
+    assert sorted(row["n"] for row in table.scan().to_table().to_pylist()) == [1, 2, 5]
+    (finding,) = table.maintenance.verify().errors
+    assert "3 rows have 2 keys" in finding.message
     # What the error says to do.
     with table.writer() as writer:
         writer.delete([1])
