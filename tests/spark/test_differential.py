@@ -56,8 +56,8 @@ class SparkWorld(World):
     def compact(self, chance: random.Random) -> None:
         self.table.maintenance.compact(runner=SparkRunner(self.spark))
 
-    def check(self, *, anew: bool, feed: bool) -> None:
-        super().check(anew=anew, feed=feed)
+    def check(self, *, anew: bool, feed: bool, asked: int = 0) -> None:
+        super().check(anew=anew, feed=feed, asked=asked)
         if anew:
             found = self.spark.read.format("weir").load(str(self.place)).toArrow()
             self._compare("Spark's scan", found)

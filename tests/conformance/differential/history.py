@@ -106,7 +106,7 @@ def run(history: History, make_world: Callable[[int], World] = World) -> Failure
             world.note_version()
             before, state, anew = state, world.state(), step.seed % 4 == 0
             if anew or state is None or state != before:
-                world.check(anew=anew, feed=step.seed % 3 == 0)
+                world.check(anew=anew, feed=step.seed % 3 == 0, asked=step.seed)
             at += 1
         world.settle()
     except Exception as error:

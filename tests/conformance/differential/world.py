@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import random
 import shutil
@@ -739,8 +740,8 @@ class World:
             return None
         return self.model.shape, dict(self.model.rows), _files_below(str(self.place))
 
-    def check(self, *, anew: bool, feed: bool) -> None:
-        """Compare everybody with the dict."""
+    def check(self, *, anew: bool, feed: bool, asked: int = 0) -> None:
+        """Compare everybody with the dict. ``asked`` says for which rows a filter asks."""
         if anew:
             default_context().cache.clear()
         table = weir.open(self.place, fsync=False) if anew else self.table
@@ -750,6 +751,7 @@ class World:
         self._compare("Weir's get", found)
         if table.scan().count() != len(self.model.rows):
             raise DifferenceError("Weir's count differs")
+        self._check_filter(table, random.Random(asked))
         if (
             not unflushed_keys(self.place, names)
             and not self._is_stale(unmerged_columns(self.place))
@@ -760,6 +762,27 @@ class World:
             self._check_snapshots(table)
         if feed:
             self._check_feed()
+
+    def _check_filter(self, table: weir.Table, chance: random.Random) -> None:
+        """Compare what a filter by one column finds: its nulls, or what is equal to a value or above."""
+        if not self.model.shape.columns:
+            return
+        column = chance.choice(self.model.shape.columns)
+        held = {key: row[column.id] for key, row in self.model.expected().items()}
+        values = [value for value in held.values() if isinstance(value, int | float | str)]
+        if not values or chance.random() < 0.3:
+            condition, found = "IS NULL", [key for key, value in held.items() if value is None]
+        else:
+            value, sign = chance.choice(values), chance.choice(["=", ">="])
+            matches = operator.eq if sign == "=" else operator.ge
+            condition = f"{sign} {value!r}"
+            found = [key for key, one in held.items() if one is not None and matches(one, value)]
+        rows = {key: self.model.rows[key] for key in found}
+        shown = table.scan(filter=f"{column.name} {condition}")
+        who = f"Weir's scan of {column.name} {condition}"
+        self._compare(who, shown.to_table(), replace(self.model, rows=rows))
+        if shown.count() != len(rows):
+            raise DifferenceError(f"{who} differs by its count")
 
     def _check_snapshots(self, table: weir.Table) -> None:
         for one in list(self.snapshots):
