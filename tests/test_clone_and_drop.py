@@ -23,6 +23,7 @@ from weir.errors import (
     TableExistsError,
     TableNotFoundError,
 )
+from weir.write.lease import lease_terms
 
 __all__ = ["s3_endpoint"]
 
@@ -176,6 +177,28 @@ def test_a_table_that_is_written_is_dropped_only_when_told_to(tmp_path: Path) ->
     for ids in ([1], [2], [3], [4]):
         with pytest.raises((FencedError, TableNotFoundError)):
             writer.upsert(rows(*ids, name="late"))
+    assert not (tmp_path / "t" / "_mem_wal").exists()
+
+
+def test_a_drop_that_is_interrupted_while_it_waits_waits_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer may live still, and would write to what is deleted."""
+    table = make(str(tmp_path / "t"))
+    writer = table.writer(lease_ttl=2.0, takeover=True)
+    writer.upsert(rows(1, name="at work"))
+
+    def interrupted(error: LeaseHeldError) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        weir.drop(table.uri, takeover=True, on_wait=interrupted)
+    # As for the process that has been interrupted.
+    monkeypatch.setattr(lease_terms, "is_certainly_dead", lambda holder: True)
+    waited: list[LeaseHeldError] = []
+    monkeypatch.setattr("weir.maintenance.closed_shards.time.sleep", lambda seconds: None)
+    weir.drop(table.uri, takeover=True, on_wait=waited.append)
+    assert len(waited) == 1
     assert not (tmp_path / "t" / "_mem_wal").exists()
 
 

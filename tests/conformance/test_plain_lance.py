@@ -109,6 +109,26 @@ def test_what_the_library_refuses_to_change(tmp_path: Path) -> None:
     assert table.scan().to_table().sort_by("id") == rows(0, 3, 1)
 
 
+def test_columns_that_come_with_values_have_none_in_rows_that_are_not_merged(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert(rows(0, 4, 1))
+        writer.flush()
+        table.maintenance.merge()
+        writer.upsert(rows(2, 3, 2))
+        writer.flush()
+        writer.upsert(rows(3, 5, 3))
+        joined = pa.table({"id": range(4), "more": [10, 11, 12, 13]})
+        lance.dataset(table.uri).merge(joined, "id")
+        expected = {0: 10, 1: 11, 2: None, 3: None, 4: None}
+        for _ in range(2):
+            for handle in (table, weir.open(table.uri, fsync=False)):
+                shown = handle.scan().to_table().to_pydict()
+                assert dict(zip(shown["id"], shown["more"], strict=True)) == expected
+            writer.flush()
+            table.maintenance.merge()
+
+
 def test_an_open_writer_goes_by_the_names_that_a_reader_of_its_process_has_seen(tmp_path: Path) -> None:
     schema = SCHEMA.append(pa.field("other", pa.int64()))
     table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)

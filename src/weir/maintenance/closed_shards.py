@@ -20,7 +20,7 @@ from weir.log.read_lease import read_lease
 from weir.log.wal import Wal
 from weir.storage.interface import ObjectStore
 from weir.write.claim import claim_shard
-from weir.write.lease.lease import release_quietly
+from weir.write.lease.lease import ShardLease, release_quietly
 from weir.write.lease.lease_terms import LeaseTerms, is_free
 
 __all__ = ["close_shards", "refuse_live_writers"]
@@ -58,7 +58,8 @@ def close_shards(
 
     A writer finds the fence entry at its next append. One that writes nothing just then goes by its lease,
     which it cannot renew any more: so this waits until the leases that were held have run out. Afterwards
-    the logs may be deleted.
+    the logs may be deleted. Until then this holds the leases itself, so that a call that is repeated after it
+    died waits as well.
 
     Parameters
     ----------
@@ -72,18 +73,32 @@ def close_shards(
         Called with whose lease is waited for, when the waiting begins.
     """
     last: Lease | None = None
+    taken: list[ShardLease] = []
     terms = LeaseTerms()
     for shard_id in shards:
         manifest = read_latest_manifest(store, shard_id)
         if manifest is None:
             continue
         held = _lease(store, shard_id)
-        if held is not None and not is_free(store, held, terms):
+        if held is not None and _may_be_written(store, manifest, held, terms):
             last = held if last is None else max(last, held, key=lambda lease: lease.expires_at)
-        _close(store, manifest, schema)
+        taken += _close(store, manifest, schema)
         _log.info("shard.closed", shard=str(shard_id))
     if last is not None:
         _wait_out(store, last, on_wait)
+    for lease in taken:
+        release_quietly(lease)
+
+
+def _may_be_written(store: ObjectStore, manifest: ShardManifest, held: Lease, terms: LeaseTerms) -> bool:
+    """Whether somebody may write a shard on, as its lease has it.
+
+    Whoever began to close it holds the lease of one that is sealed, in place of a writer who may live though
+    that process does not.
+    """
+    if manifest.status is ShardStatus.SEALED and not held.released:
+        return True
+    return not is_free(store, held, terms)
 
 
 def _wait_out(store: ObjectStore, held: Lease, on_wait: Callable[[LeaseHeldError], None] | None) -> None:
@@ -107,7 +122,8 @@ def _wait_out(store: ObjectStore, held: Lease, on_wait: Callable[[LeaseHeldError
     time.sleep(seconds)
 
 
-def _close(store: ObjectStore, manifest: ShardManifest, schema: pa.Schema) -> None:
+def _close(store: ObjectStore, manifest: ShardManifest, schema: pa.Schema) -> list[ShardLease]:
+    """Fence and seal a shard; return the lease under which that was done, if there is one."""
     shard_id = manifest.shard_id
     if manifest.status is ShardStatus.SEALED:
         # Claims of it are refused, ours too, and its holder may not have noticed.
@@ -118,10 +134,9 @@ def _close(store: ObjectStore, manifest: ShardManifest, schema: pa.Schema) -> No
     except CorruptionError:
         # Without its tail nobody finds the place of the fence; the epoch stops a writer at its next flush.
         update_manifest(store, shard_id, _sealed_above)
-        return
+        return []
     update_manifest(store, shard_id, _sealed)
-    if claim.lease is not None:
-        release_quietly(claim.lease)
+    return [] if claim.lease is None else [claim.lease]
 
 
 def _sealed(latest: ShardManifest) -> ShardManifest:
