@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,27 @@ def test_a_copy_of_an_older_state_has_the_attributes_of_that_time(tmp_path: Path
         assert copy.get([1, 2]).to_pylist() == [{"id": 1, "title": "walrus"}]
         copy.write(Write(upserts=Documents.of_rows([{"id": 3, "title": "orca", "year": 1}])))
         assert copy.get([3]).to_pylist() == [{"id": 3, "title": "orca", "year": 1}]
+
+
+def test_nobody_waits_for_a_copy_to_be_told_that_there_is_none_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, told, clone = threading.Event(), threading.Event(), Tables.clone
+
+    def slow(*given: Any) -> weir.Table:
+        begun.set()
+        assert told.wait(60)
+        return clone(*given)
+
+    monkeypatch.setattr(Tables, "clone", slow)
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces, ThreadPoolExecutor(1) as threads:
+        docs, copy = namespaces.namespace("docs"), namespaces.namespace("copy")
+        docs.write(WRITE)
+        copying = threads.submit(copy.copy_from, docs)
+        assert begun.wait(60)
+        assert copy.find() is None
+        told.set()
+        assert copying.result() == copy.count() == 1
 
 
 def test_whoever_writes_while_a_namespace_is_deleted_makes_it_anew(tmp_path: Path) -> None:

@@ -603,3 +603,12 @@ def test_a_body_that_does_not_come_is_no_failure(tmp_path: Path) -> None:
     scope = {"type": "http", "method": "POST", "path": QUERY, "headers": headers, "query_string": b""}
     asyncio.run(root.app(scope, receive, send))
     assert sent[0]["status"] == 400
+
+
+def test_a_long_command_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    root.ask("PUT", "/v1/events/store")
+    began = time.process_time()
+    command = "QUERY a WHERE n = 1" + " OR n = 1" * 200_000
+    assert root.ask("POST", "/v1/events/store/execute", {"command": command})[0] == 400
+    assert time.process_time() - began < 10

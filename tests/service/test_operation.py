@@ -256,3 +256,8 @@ def test_who_has_done_what_is_written_down(tmp_path: Path, caplog: pytest.LogCap
         ("namespace.delete", "docs", "done"),
     ]
     assert {one["key"] for one in told if one["outcome"] == "refused"} == {reader.id}
+
+
+def test_a_path_with_one_more_slash_is_none(tmp_path: Path) -> None:
+    status, told = Root(tmp_path).ask("GET", "/v1/namespaces/")
+    assert (status, told["status"]) == (404, "error")

@@ -125,8 +125,15 @@ class Namespace:
         if opened is not None and self._catalog.version(self.name) == opened.known.version:
             opened.used_at = time.monotonic()
             return opened
-        with self._changing:
+        if not self._changing.acquire(blocking=False):
+            # Whoever makes the namespace may take long, such as for a copy: until then there is none.
+            if opened is None and self._catalog.read(self.name).definition is None:
+                return None
+            self._changing.acquire()
+        try:
             return self._renewed()
+        finally:
+            self._changing.release()
 
     def _renewed(self) -> Opened | None:
         known = self._catalog.read(self.name)

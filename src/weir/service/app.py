@@ -52,4 +52,6 @@ def application(service: Service, telemetry: Telemetry, stores: EventStores) -> 
         headers["x-request-id"] = request_id_of(request.headers)
         return json_answer({"status": "error", "error": message}, status, headers)
 
-    return Starlette(routes=routes, exception_handlers={HTTPException: unknown})
+    made = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
+    made.router.redirect_slashes = False  # what is sent to a path that there is not goes nowhere else
+    return made

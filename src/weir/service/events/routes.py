@@ -47,6 +47,8 @@ _SECONDS_BETWEEN = (0.1, 1.0)
 """Between two looks for events: longer and longer while there are none."""
 _SECONDS_SILENT = 15.0
 _BATCH_ROWS = 1_000
+_MOST_COMMAND_BYTES = 1024 * 1024
+"""To read a command takes seconds for each megabyte."""
 
 _Result = TypeVar("_Result")
 
@@ -247,6 +249,10 @@ class _Calls:
 
 
 def _command(raw: bytes, content_type: str) -> str:
+    if len(raw) > _MOST_COMMAND_BYTES:
+        raise InputError(
+            f"a command has at most {_MOST_COMMAND_BYTES:,} bytes", hint="Append many events as a batch"
+        )
     if content_type.startswith("text/plain"):
         try:
             return raw.decode()
