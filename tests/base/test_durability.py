@@ -14,6 +14,7 @@ import pytest
 from tests.base.table_kit import SCHEMA, Key, Row, new_table, table_of, write_generation
 from tests.crashes import run
 
+import weir
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
 from weir.base.durability import make_durable
@@ -70,6 +71,20 @@ def durable_table(directory: Path, rows: list[Row]) -> BaseTable:
     return create_base_table(
         LocalStore(directory / "durable"), SCHEMA, ("id",), initial_data=table_of(SCHEMA, rows)
     )
+
+
+def test_a_table_without_fsync_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False, maintenance="off")
+    with table.writer() as writer:
+        for number in range(3):
+            writer.upsert(table_of(SCHEMA, [(number, "a")]))
+            writer.flush()
+            table.maintenance.merge()
+    table.maintenance.compact()
+    assert table.scan().count() == 3
+    assert not synced
 
 
 def test_creating_syncs_every_file(tmp_path: Path, synced: SyncedSince) -> None:

@@ -144,6 +144,11 @@ class SimulatedStore(ObjectStore):
         self._network = Process("network", may_crash=False)
 
     @property
+    def waits_for_disk(self) -> bool:
+        """Whether what the library writes has to be synced."""
+        return self.is_local and self.fsync
+
+    @property
     def engine(self) -> EngineContext:
         """The engine of the process that asks: each has its own."""
         task = self.scheduler.task

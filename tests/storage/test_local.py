@@ -560,7 +560,7 @@ def test_root_is_absolute_and_survives_a_change_of_directory(
 
 def test_pickle_keeps_the_settings(tmp_path: Path) -> None:
     store = pickle.loads(pickle.dumps(LocalStore(tmp_path, fsync=False, unnamed_files=False)))
-    assert store.fsync is False
+    assert store.waits_for_disk is False
     assert store._kind is NamedFile
 
 

@@ -74,8 +74,8 @@ def test_switch_for_waiting(tmp_path: pathlib.Path) -> None:
     default, without = open_store(tmp_path), open_store(tmp_path, fsync=False)
     assert isinstance(default, LocalStore)
     assert isinstance(without, LocalStore)
-    assert default.fsync
-    assert not without.fsync
+    assert default.waits_for_disk
+    assert not without.waits_for_disk
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from weir.base.details_commit import wait_for_turn
-from weir.base.durability import committing, sync_objects, waits_for_disk
+from weir.base.durability import committing, sync_objects
 from weir.base.file_checksums import record_checksums
 from weir.base.key_index import build_key_index, extend_key_index
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, storage_failure
@@ -190,7 +190,7 @@ def create_base_table(
         _discard(store, fragments)
         store.delete(indexes)
         raise _exists(store)
-    if waits_for_disk(store):
+    if store.waits_for_disk:
         record_checksums(store, version, [*_data_files(fragments), *indexes])
     base = BaseTable.of_published(store, manifest)
     if not fragments:

@@ -45,7 +45,6 @@ __all__ = [
     "make_files_durable",
     "record_new_files",
     "sync_objects",
-    "waits_for_disk",
 ]
 
 _TABLES = 256
@@ -67,11 +66,6 @@ class _Synced:
 
 _synced: LRUCache[str, _Synced] = LRUCache(_TABLES)
 _lock = threading.Lock()
-
-
-def waits_for_disk(store: ObjectStore) -> bool:
-    """Whether a store promises that what was written survives a loss of power, and has to do for it."""
-    return store.is_local and getattr(store, "fsync", True)
 
 
 @contextlib.contextmanager
@@ -98,7 +92,7 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
     StorageError
         The disk refuses to store what was to be committed. Nothing was committed.
     """
-    if not waits_for_disk(store):
+    if not store.waits_for_disk:
         yield copy.copy(dataset)
         return
     version = dataset.version
@@ -210,7 +204,7 @@ def make_durable(store: ObjectStore, version: int) -> None:
     CorruptionError
         The manifest of the version cannot be decoded.
     """
-    if not waits_for_disk(store):
+    if not store.waits_for_disk:
         return
     with contextlib.suppress(ObjectNotFoundError):
         newest = _files_of(read_manifest(store, version))
@@ -220,7 +214,7 @@ def make_durable(store: ObjectStore, version: int) -> None:
 
 def make_files_durable(store: ObjectStore, manifest: TableManifest) -> None:
     """Make what a version refers to durable that is about to be published, as :func:`make_durable` does."""
-    if waits_for_disk(store):
+    if store.waits_for_disk:
         _sync_files(store, manifest)
 
 
@@ -229,7 +223,7 @@ def record_new_files(store: ObjectStore, before: TableManifest, after: TableMani
 
     Of what both have, who committed it has recorded them, or has not.
     """
-    if waits_for_disk(store):
+    if store.waits_for_disk:
         old, new = (decode_files(one.data, where=one.where).needed for one in (before, after))
         paths = {file.path for file in new} - {file.path for file in old}
         record_checksums(store, after.version, paths)
@@ -307,7 +301,7 @@ def sync_objects(store: ObjectStore, paths: Iterable[str]) -> None:
     StorageError
         The disk refuses.
     """
-    if not waits_for_disk(store):
+    if not store.waits_for_disk:
         return
     paths = list(paths)
     directories: dict[str, None] = {}

@@ -31,7 +31,7 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from weir.base.durability import make_durable, make_files_durable, record_new_files, waits_for_disk
+from weir.base.durability import make_durable, make_files_durable, record_new_files
 from weir.base.file_checksums import refuse_damaged_deletions
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, read_manifest
@@ -299,7 +299,7 @@ def commit_rows(
     make_durable(store, manifest.version)
     built, transactions = _build(store, manifest, change, marks)
     make_files_durable(store, built)
-    if waits_for_disk(store):
+    if store.waits_for_disk:
         before, after = (
             [file.path for file in decode_files(one.data, where=one.where).needed]
             for one in (manifest, built)

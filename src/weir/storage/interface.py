@@ -84,6 +84,11 @@ class ObjectStore(ABC):
         """Whether the root is a directory of this machine."""
 
     @property
+    def waits_for_disk(self) -> bool:
+        """Whether it promises that what was written survives a loss of power, and has to do for it."""
+        return False
+
+    @property
     def engine(self) -> EngineContext:
         """What is shared with other tables by whatever is read and written here. Default: the process's."""
         return default_context()

@@ -119,7 +119,7 @@ class LocalStore(ObjectStore):
         return "local", self._root, self._fsync, self._unnamed_files
 
     @property
-    def fsync(self) -> bool:
+    def waits_for_disk(self) -> bool:
         """Whether writes wait for the disk."""
         return self._fsync
 

@@ -94,6 +94,11 @@ class MeteredStore(ObjectStore):
         return self._store.is_local
 
     @property
+    def waits_for_disk(self) -> bool:
+        """That of the store."""
+        return self._store.waits_for_disk
+
+    @property
     def engine(self) -> EngineContext:
         """What is shared with other tables."""
         return self._engine
