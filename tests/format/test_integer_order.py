@@ -26,3 +26,10 @@ def test_as_a_stable_sort_has_it(data: st.DataObject, kind: type[np.integer]) ->
 def test_many_that_differ_in_so_many_bits(bits: int) -> None:
     values = np.random.default_rng(bits).integers(-(2 ** (bits - 1)), 2 ** (bits - 1), 5_000)
     assert np.array_equal(integer_order(values), np.argsort(values, kind="stable"))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 8])
+def test_in_order_by_parts(parts: int) -> None:
+    values = np.random.default_rng(parts).integers(-100, 100, 5_000)
+    values = np.concatenate([np.sort(part) for part in np.array_split(values, parts)])
+    assert np.array_equal(integer_order(values), np.argsort(values, kind="stable"))

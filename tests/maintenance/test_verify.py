@@ -1496,3 +1496,10 @@ def test_on_s3(s3_endpoint: S3Endpoint) -> None:
     path = Patient(store, shard).generation_path(1)
     store.delete([f"{path}/bloom_filter.bin"])
     assert found(table.maintenance.verify()) == [("warning", "bloom_filter.missing")]
+
+
+def test_an_index_of_vectors_that_never_were_has_no_files(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 4))])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.indexes.create("v", "IVF_FLAT", num_partitions=1)
+    assert table.maintenance.verify().findings == ()

@@ -40,6 +40,7 @@ from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
+from weir.format.key_order import key_order
 from weir.format.plain_keys import plain_keys
 from weir.indexing.library_message import library_message
 
@@ -271,7 +272,7 @@ class KeyPages:
         """
         if len(keys) == 1:
             return self._find(_searchable(keys))
-        order = pc.sort_indices(keys)
+        order = key_order(keys)
         which, addresses = self._find(_searchable(keys.take(order)))
         return order.to_numpy().astype(np.int64)[which], addresses
 
@@ -617,15 +618,31 @@ def _spoken_for(
 
 def _rows_with(values: Values, keys: Values) -> tuple[Offsets, Offsets]:
     """Return which keys are among values that ascend, and where, each as often as it is there."""
-    low, high = _search(values, keys, "left"), _search(values, keys, "right")
-    (which,) = (high > low).nonzero()
+    low = _search(values, keys, "left")
+    (which,) = _are_at(values, low, keys).nonzero()
     rows = low[which]
-    counts = high[which] - rows
-    if counts.size and counts.max() > 1:
+    wanted = keys[which] if isinstance(keys, np.ndarray) else keys.take(pa.array(which))
+    # Values of a key repeat where rows are there no more, and where the key has other columns.
+    if _are_at(values, rows + 1, wanted).any():
+        counts = _search(values, wanted, "right") - rows
         ends = np.cumsum(counts)
         rows = np.repeat(rows - (ends - counts), counts) + np.arange(ends[-1])
         which = np.repeat(which, counts)
     return which, rows
+
+
+def _are_at(values: Values, places: Offsets, wanted: Values) -> npt.NDArray[np.bool_]:
+    """Return whether values are at places among others; no place is behind the last by more than one."""
+    if not len(values):
+        return np.zeros(len(places), dtype=bool)
+    found: npt.NDArray[np.bool_]
+    inside = places < len(values)
+    if isinstance(values, np.ndarray):
+        found = values.take(places, mode="clip") == wanted
+    else:
+        there = values.take(pa.array(np.minimum(places, len(values) - 1)))
+        found = pc.equal(there, wanted).fill_null(False).to_numpy(zero_copy_only=False)
+    return found & inside
 
 
 def _union(first: Offsets, end: Offsets) -> list[int]:

@@ -66,6 +66,7 @@ __all__ = [
 _log = get_logger(__name__)
 _DATA = "data"
 _BRANCH_ELSEWHERE = "Can not find the root location of branch"
+_KEYS_READ_AT_ONCE = 131_072
 _NO_FIELD = -2
 """What the library writes in place of the id of a field that a data file has, and that is read no more."""
 
@@ -138,6 +139,7 @@ def rows_by_address(
         columns=list(columns),
         with_row_address=True,
         fragments=[one for one in fragments if one is not None],
+        batch_size=_KEYS_READ_AT_ONCE,
         scan_in_order=False,
     )
     yield from scanner.to_batches()

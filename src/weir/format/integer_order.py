@@ -1,4 +1,4 @@
-"""The order of integers, by a radix sort: most keys are integers, and every generation sorts its keys."""
+"""The order of integers: most keys are integers, and every generation sorts its keys."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import numpy.typing as npt
 __all__ = ["integer_order"]
 
 _DIGIT_BITS = 16
+_MOST_PASSES = 3
+"""What more passes take, a sort by comparison takes less."""
+_STRETCH = 64
+"""Where so many rows and more ascend, one stretch after the other, the stretches are merged."""
 
 
 def integer_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the offsets of integers in ascending order; equal ones stay in the order they have.
 
-    Takes as many passes as the difference between the largest and the smallest has 16 bits.
+    A radix sort: it takes as many passes as the difference between the largest and the smallest has 16 bits.
+    What is in order by long parts is merged instead, in a third of the time and less.
 
     Parameters
     ----------
@@ -29,10 +34,14 @@ def integer_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """
     if not len(values):
         return np.empty(0, np.int64)
+    if np.count_nonzero(values[1:] < values[:-1]) * _STRETCH < len(values):
+        return np.argsort(values, kind="stable")
     # Differences from the smallest, which wrap to what they are, whatever the sign.
     wide = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False).view(np.uint64)
     distances = wide - wide[values.argmin()]
     span = int(distances.max())
+    if span.bit_length() > _MOST_PASSES * _DIGIT_BITS:
+        return np.argsort(values, kind="stable")
     # Up to 16 bits, NumPy's stable sort is a radix sort.
     order = np.argsort(distances.astype(np.uint16), kind="stable")
     for shift in range(_DIGIT_BITS, span.bit_length(), _DIGIT_BITS):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.format.integer_order import integer_order
-from weir.format.plain_keys import is_instant, plain_keys, stored_keys
+from weir.format.plain_keys import is_number, plain_keys, stored_keys
 
 __all__ = ["key_codes", "newest_rows"]
 
@@ -79,7 +79,7 @@ def newest_rows(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np
 def _integers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[Any] | None:
     """Return a key of one column that is integers underneath, or None."""
     kind = columns[0].type
-    if len(columns) > 1 or columns[0].null_count or not (pa.types.is_integer(kind) or is_instant(kind)):
+    if len(columns) > 1 or columns[0].null_count or not is_number(kind):
         return None
     column = columns[0].combine_chunks() if isinstance(columns[0], pa.ChunkedArray) else columns[0]
     values: npt.NDArray[Any] = plain_keys(column).to_numpy()

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from weir.errors import KeyValueError
-from weir.format.integer_order import integer_order
-from weir.format.plain_keys import is_instant, plain_keys
+from weir.format.key_order import key_order
 
 __all__ = ["PAGE_ROWS", "PkIndex", "build"]
 
@@ -64,7 +62,7 @@ def build(keys: pa.Array) -> PkIndex:
     if keys.null_count:
         row = int(np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))[0])
         raise KeyValueError(f"the primary key of row {row} is null")
-    rows = _ascending(keys)
+    rows = key_order(keys)
     values = keys.take(rows)
     page_data = pa.record_batch(
         [values, rows],
@@ -90,10 +88,3 @@ def build(keys: pa.Array) -> PkIndex:
         ),
     )
     return PkIndex(page_data, page_lookup)
-
-
-def _ascending(keys: pa.Array) -> pa.Array:
-    """Return the rows in the order of their keys, as uint64; rows with equal keys stay in row order."""
-    if pa.types.is_integer(keys.type) or is_instant(keys.type):
-        return pa.array(integer_order(plain_keys(keys).to_numpy()).view(np.uint64))
-    return pc.array_sort_indices(keys)

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["is_instant", "plain_keys", "stored_keys", "stored_type"]
+__all__ = ["is_instant", "is_number", "plain_keys", "stored_keys", "stored_type"]
 
 Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 
@@ -37,6 +37,17 @@ def is_instant(type: pa.DataType) -> bool:
     (True, False)
     """
     return bool(pa.types.is_date(type) or pa.types.is_timestamp(type))
+
+
+def is_number(type: pa.DataType) -> bool:
+    """Whether values of a type are integers, or integers underneath.
+
+    Examples
+    --------
+    >>> is_number(pa.date32()), is_number(pa.int32()), is_number(pa.decimal128(9, 2))
+    (True, True, False)
+    """
+    return bool(pa.types.is_integer(type) or is_instant(type))
 
 
 def stored_type(type: pa.DataType) -> pa.DataType:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from weir.format.key_hash import hash_keys
 from weir.format.newest import newest_rows
-from weir.format.plain_keys import is_instant, plain_keys, stored_keys
+from weir.format.plain_keys import is_number, plain_keys, stored_keys
 
 __all__ = ["KeyIndex", "KeyMatcher", "KeySet"]
 
@@ -54,7 +54,7 @@ def _codes(column: pa.Array) -> npt.NDArray[np.uint64] | None:
 
 def _integers(column: pa.Array) -> npt.NDArray[Any] | None:
     """Return the integers that a key column is underneath; None if it is none, or has nulls."""
-    if column.null_count or not (pa.types.is_integer(column.type) or is_instant(column.type)):
+    if column.null_count or not is_number(column.type):
         return None
     values: npt.NDArray[Any] = plain_keys(column).to_numpy()
     return values

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from weir.base.row_commit import fragment_sizes, rows_can_be_committed
 from weir.base.table import BaseTable
 from weir.engine.runner import Runner
-from weir.format.plain_keys import is_instant
+from weir.format.plain_keys import is_number
 from weir.merge.append import append_runs
 from weir.merge.merge_insert import merge_by_library
 from weir.merge.new_rows import ROWS_PER_NEW_FRAGMENT
@@ -120,7 +118,7 @@ def pays_to_divide(base: BaseTable, rows: int, base_rows: int, *, is_distributed
     if index is None:
         return False
     kind = base.schema.field(index.column).type
-    is_one_number = len(base.primary_key) == 1 and (pa.types.is_integer(kind) or is_instant(kind))
+    is_one_number = len(base.primary_key) == 1 and is_number(kind)
     least = _BASE_ROWS_PER_ROW if is_one_number else _BASE_ROWS_PER_TEXT
     if rows * least > base_rows:
         return False

@@ -12,6 +12,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.table import library_options
+from weir.format.key_order import key_order
 from weir.format.wal_entry import TOMBSTONE
 from weir.storage.interface import ObjectStore
 
@@ -48,7 +49,7 @@ class MergedKeys:
 
 
 def write_keys(store: ObjectStore, upserted: pa.Table, deletes: pa.Table) -> MergedKeys:
-    """Pass keys on.
+    """Pass keys on, in their order if they are of one column: whoever reads those of many runs merges them.
 
     Parameters
     ----------
@@ -61,7 +62,10 @@ def write_keys(store: ObjectStore, upserted: pa.Table, deletes: pa.Table) -> Mer
     """
     flags = [pa.repeat(pa.scalar(flag), part.num_rows) for flag, part in ((False, upserted), (True, deletes))]
     table = pa.concat_tables([upserted, deletes.cast(upserted.schema)])
-    return _written(store, table.append_column(TOMBSTONE, pa.chunked_array(flags, pa.bool_())), runs=1)
+    table = table.append_column(TOMBSTONE, pa.chunked_array(flags, pa.bool_())).combine_chunks()
+    if table.num_columns == 2 and table.num_rows > 1:
+        table = table.take(key_order(table.column(0).chunk(0)))
+    return _written(store, table, runs=1)
 
 
 def gathered_keys(store: ObjectStore, keys: Sequence[MergedKeys]) -> tuple[MergedKeys, ...]:

@@ -24,7 +24,10 @@ from weir.base.row_commit import FragmentLeft, fragment_sizes, rows_by_address, 
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map
-from weir.format.plain_keys import is_instant
+from weir.format.integer_order import integer_order
+from weir.format.key_order import key_order
+from weir.format.newest import newest_rows
+from weir.format.plain_keys import is_number
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
 from weir.lsm.keys import KeyIndex, KeyMatcher, KeySet
@@ -44,6 +47,10 @@ ROWS_PER_LOOK = 4_000_000
 _MOST_TASKS = 256
 _ROWS_BY_INDEX = 32_000_000
 """Rows of pages of the key index that one task searches; of more, many tasks read the keys sooner."""
+_FEW_ROWS_PER_KEY = 10
+"""Where a merge has a key for so many rows or fewer, many tasks read the keys of all rows sooner."""
+_ROWS_PER_KEY = 2.5
+"""What every task does for a key of the merge takes about as long as to look at so many rows."""
 _ROWS_PER_TAKEN = 50
 """Of so many rows the keys are read in the time in which one is taken from its place."""
 _ROW_ID = "_rowid"
@@ -116,13 +123,19 @@ def replaced_rows_tasks(
     """
     left = set(fragment_ids)
     tasks: list[ReplacedRowsTask] = []
-    index = searched_index(base, sum(one.rows for one in keys))
+    sizes = fragment_sizes(base.dataset)
+    rows_there, wanted = sum(sizes.values()), sum(one.rows for one in keys)
+    enough = max(ROWS_PER_LOOK, int(_ROWS_PER_KEY * wanted), -(-rows_there // _MOST_TASKS))
+    # The index would be read as a whole, by one task.
+    are_many = (
+        _is_sifted([base.schema.field(name).type for name in base.primary_key])
+        and wanted * _FEW_ROWS_PER_KEY >= rows_there >= 2 * enough
+    )
+    index = None if are_many else searched_index(base, wanted)
     if index is not None and index.rows <= _ROWS_BY_INDEX and left - index.lacking:
         indexed = tuple(sorted(left - index.lacking))
         tasks.append(ReplacedRowsTask(base, indexed, tuple(keys), index.column))
         left &= index.lacking
-    sizes = fragment_sizes(base.dataset)
-    enough = max(ROWS_PER_LOOK, -(-sum(sizes.values()) // _MOST_TASKS))
     group: list[int] = []
     rows = 0
     for number in sorted(left):
@@ -199,8 +212,12 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     which = np.concatenate([one for one, _ in parts]) if parts else np.zeros(0, dtype=np.int64)
     addresses = np.concatenate([one for _, one in parts]) if parts else np.zeros(0, dtype=np.uint64)
     # Pages name rows that are gone already; with an index that begins twice with a fragment, twice.
-    addresses, first = np.unique(addresses, return_index=True)
-    of_deletes = addresses[gone[which[first]]]
+    order = integer_order(addresses)
+    addresses = addresses[order]
+    is_first = np.ones(len(order), dtype=bool)
+    np.not_equal(addresses[1:], addresses[:-1], out=is_first[1:])
+    addresses = addresses[is_first]
+    of_deletes = addresses[gone[which[order[is_first]]]]
     if pages is not None and of_deletes.size:
         with reading(f"base table version {base.version}", base.uri):
             of_deletes = pages.take(of_deletes, [_ROW_ID]).column(_ROW_ID).to_numpy()
@@ -219,7 +236,7 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
         task.fragment_ids,
         kept,
         dict(zip(deleted.tolist(), counts.tolist(), strict=True)),
-        sum(one.runs for one in task.keys) > 1 and len(KeyIndex.build(wanted).rows) < len(wanted),
+        sum(one.runs for one in task.keys) > 1 and len(newest_rows(wanted.columns)) < len(wanted),
     )
 
 
@@ -229,7 +246,7 @@ def _delete(base: BaseTable, work: tuple[int, Rows]) -> FragmentLeft | None:
 
 def _indexed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterator[tuple[Rows, RowAddresses]]:
     """Yield which keys rows have, and the addresses of the rows, as the key index has them."""
-    order = pc.sort_indices(wanted.columns[0])
+    order = key_order(wanted.columns[0])
     of_order = order.to_numpy().astype(np.int64)
     asked = np.array(task.fragment_ids, dtype=np.uint64)
     for which, addresses in pages.sweep(wanted.columns[0].take(order)):
@@ -245,7 +262,7 @@ def _narrowed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterat
     base = task.base
     assert task.index is not None
     values = pc.unique(wanted.columns[base.primary_key.index(task.index)])
-    swept = [addresses for _, addresses in pages.sweep(values.take(pc.sort_indices(values)))]
+    swept = [addresses for _, addresses in pages.sweep(values.take(key_order(values)))]
     maybe = np.unique(np.concatenate(swept)) if swept else np.zeros(0, dtype=np.uint64)
     fragments = maybe >> _FRAGMENT_SHIFT
     asked = np.isin(fragments, np.array(task.fragment_ids, dtype=np.uint64))
@@ -275,6 +292,11 @@ def _scanned(
             yield which, batch.column("_rowaddr").to_numpy()[rows]
 
 
+def _is_sifted(key_types: Sequence[pa.DataType]) -> bool:
+    """Whether a bit tells nearly all keys from those that are looked for."""
+    return len(key_types) == 1 and is_number(key_types[0])
+
+
 class _Matcher:
     """Finds those among many rows that have one of some keys.
 
@@ -285,9 +307,8 @@ class _Matcher:
     """
 
     def __init__(self, wanted: KeySet) -> None:
-        kind = wanted.columns[0].type
         self._sieve: _Sieve | None = None
-        if len(wanted.columns) == 1 and (pa.types.is_integer(kind) or is_instant(kind)):
+        if _is_sifted([column.type for column in wanted.columns]):
             self._sieve = _Sieve(wanted)
         else:
             self._exact = KeyMatcher(wanted)

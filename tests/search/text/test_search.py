@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import lance
 import numpy as np
@@ -282,3 +283,13 @@ def test_rows_of_several_parts_are_numbered_one_after_the_other() -> None:
     assert some.lengths.tolist() == [2, 2, 2]
     assert [array.tolist() for array in some.occurrences("a")] == [[0, 2], [1, 1]]
     assert some.take(np.array([1, 2])).to_pylist() == ["b b", "d a"]
+
+
+def test_equally_good_rows_come_by_their_uuids(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.uuid(), nullable=False), ("text", pa.string())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    ids = [UUID(int=number) for number in (7, 1, 4)]
+    with table.writer() as writer:
+        writer.upsert([{"id": one, "text": "same words"} for one in ids])
+    found = table.search_text("same", column="text", k=3).to_table().column("id").to_pylist()
+    assert found == sorted(ids)
