@@ -22,7 +22,7 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, LanceOperation
 
-from weir.base.durability import make_durable, record_new_files, sync_objects, waits_for_disk
+from weir.base.durability import make_durable, record_new_files, sync_objects
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, manifest_path, read_manifest
 from weir.base.scratch import scratch_directory
@@ -119,7 +119,7 @@ def publish_details(
         [*segments.new, *change.new_indices], [*segments.removed, *change.removed_indices]
     )
     version = publish_operation(store, manifest, change)
-    if version is not None and waits_for_disk(store):
+    if version is not None and store.waits_for_disk:
         with contextlib.suppress(ObjectNotFoundError):  # cleaned up already
             record_new_files(store, manifest, read_manifest(store, version))
     return version
