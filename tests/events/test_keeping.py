@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -21,10 +20,8 @@ from weir.engine import failpoint
 from weir.errors import InputError, QueryError, TableError
 from weir.events import store as store_module
 from weir.events.clock import HybridClock, process_clock
-from weir.events.staged import STAGED
 from weir.events.store import EventStore
 from weir.events.subscriptions import Subscription
-from weir.storage.open import open_store
 from weir.table.maintenance import TableMaintenance
 
 NOW = timedelta(0)
@@ -164,16 +161,6 @@ def test_a_forgotten_context_is_gone_and_may_begin_anew(store: EventStore) -> No
     assert lance.dataset(f"{store.path}/events").count_rows() == 2
     with pytest.raises(InputError):
         store.forget("")
-
-
-def test_rows_that_were_laid_down_and_never_appended_are_removed(store: EventStore) -> None:
-    objects = open_store(store.path)
-    for name in ("left", "new"):
-        objects.put(f"{STAGED}/{name}.arrow", b"rows of somebody who may be forgotten")
-    hour_ago = time.time() - 3600
-    os.utime(Path(store.path, STAGED, "left.arrow"), (hour_ago, hour_ago))
-    store.maintain()
-    assert [one.path for one in objects.list(STAGED)] == [f"{STAGED}/new.arrow"]
 
 
 def test_what_was_forgotten_leaves_every_file(store: EventStore) -> None:

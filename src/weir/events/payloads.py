@@ -129,15 +129,41 @@ def _array(values: list[Any], field: FieldType) -> pa.Array:
 # --- Arrow tables --------------------------------------------------------------------------------
 
 
-def columns_of_table(kind: EventType, given: object) -> dict[str, pa.Array]:
+def columns_of_table(kind: EventType, given: object, first_row: int = 0) -> dict[str, pa.Array]:
     """Return a table of events of one type as columns of the events table, but for their ids.
+
+    Parameters
+    ----------
+    kind : EventType
+        The type.
+    given : table-like
+        The events.
+    first_row : int, default 0
+        What the first row is called in an error.
 
     Raises
     ------
     InputError
         Naming event and field, and the first row that does not fit.
     """
-    table = _as_table(given, kind)
+    try:
+        return _columns_of_table(kind, _as_table(given, kind))
+    except _RowMisfitError as misfit:
+        raise SchemaError(
+            f"event {kind.name!r}, field {misfit.field!r}, row {first_row + misfit.row}: {misfit.why}",
+            where=f"{kind.name}.{misfit.field}",
+        ) from None
+
+
+class _RowMisfitError(Exception):
+    """A value of a row does not fit its field."""
+
+    def __init__(self, field: str, row: int, why: str) -> None:
+        super().__init__(why)
+        self.field, self.row, self.why = field, row, why
+
+
+def _columns_of_table(kind: EventType, table: pa.Table) -> dict[str, pa.Array]:
     rows = table.num_rows
     doubled = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
     if doubled is not None:
@@ -169,7 +195,7 @@ def columns_of_table(kind: EventType, given: object) -> dict[str, pa.Array]:
         else:
             raise SchemaError(f"event {kind.name!r}: field {name!r} is missing", where=f"{kind.name}.{name}")
         if not field.optional and array.null_count:
-            _refuse(kind.name, name, pc.index(pc.is_null(array), True).as_py(), "null is not allowed")
+            raise _RowMisfitError(name, pc.index(pc.is_null(array), True).as_py(), "null is not allowed")
         columns[kind.columns[name][-1]] = array
     return columns
 
@@ -211,10 +237,6 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _refuse(event: str, field: str, row: int, why: str) -> None:
-    raise SchemaError(f"event {event!r}, field {field!r}, row {row}: {why}", where=f"{event}.{field}")
-
-
 def _contexts(array: pa.Array, kind: EventType) -> pa.Array:
     if not _is_text(array.type):
         raise SchemaError(
@@ -223,7 +245,7 @@ def _contexts(array: pa.Array, kind: EventType) -> pa.Array:
     array = array.cast(pa.string())
     bad = pc.fill_null(pc.less(pc.binary_length(array), 1), True)
     if pc.any(bad).as_py():
-        _refuse(kind.name, "context_id", pc.index(bad, True).as_py(), "the name of a context is empty")
+        raise _RowMisfitError("context_id", pc.index(bad, True).as_py(), "the name of a context is empty")
     longest = pc.max(pc.binary_length(array)).as_py()
     if longest is not None and longest > 4096:
         check_context(array[pc.index(pc.binary_length(array), longest).as_py()].as_py())
@@ -255,7 +277,9 @@ def _converted(array: pa.Array, field: FieldType, event: str, name: str) -> pa.A
             known = pc.or_kleene(pc.is_null(array), pc.is_in(array, pa.array(field.values, pa.string())))
             if not pc.all(known, min_count=0).as_py():
                 row = pc.index(known, False).as_py()
-                _refuse(event, name, row, f"{array[row].as_py()!r:.80} is none of {', '.join(field.values)}")
+                raise _RowMisfitError(
+                    name, row, f"{array[row].as_py()!r:.80} is none of {', '.join(field.values)}"
+                )
             return array
         if field.kind == "int" and is_.is_integer(kind):
             return array.cast(pa.int64())
@@ -282,7 +306,7 @@ def _converted(array: pa.Array, field: FieldType, event: str, name: str) -> pa.A
 def _floats(array: pa.Array, event: str, name: str) -> pa.Array:
     bad = pc.is_nan(array)
     if pc.any(bad).as_py():
-        _refuse(event, name, pc.index(bad, True).as_py(), "NaN is no number")
+        raise _RowMisfitError(name, pc.index(bad, True).as_py(), "NaN is no number")
     # There is one zero.
     return pc.add(array, 0.0)
 
@@ -299,7 +323,7 @@ def _of_years(array: pa.Array, event: str, name: str) -> pa.Array:
         return array
     within = pc.and_(pc.greater_equal(array, least), pc.less_equal(array, most))
     row = pc.index(pc.fill_null(within, True), False).as_py()
-    _refuse(event, name, row, "it is not within the years 1 to 9999")
+    raise _RowMisfitError(name, row, "it is not within the years 1 to 9999")
     return array
 
 
@@ -329,7 +353,7 @@ def _one_by_one(array: pa.Array, field: FieldType, event: str, name: str) -> pa.
         try:
             checked = field.checked(value)
         except InputError as error:
-            _refuse(event, name, row, error.message)
+            raise _RowMisfitError(name, row, error.message) from None
         if key is not None:
             known[key] = checked
         result.append(checked)

@@ -68,7 +68,6 @@ from weir.events.query.running import explain_query, run_query
 from weir.events.query.sql import ConditionPlan, SqlPlan
 from weir.events.result import Result
 from weir.events.saving import Saving
-from weir.events.staged import remove_left
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import arrived_after, ids_between, of_context, scan_events
 from weir.events.writer import EventWriter
@@ -822,7 +821,6 @@ class EventStore:
             with contextlib.suppress(TableNotFoundError, QueryError):
                 self.refresh(name)
         self.flush()
-        remove_left(self._store, horizon)
         reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):
             build_indexes(self._table, self._catalog(True))

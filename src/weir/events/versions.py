@@ -10,11 +10,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from weir.events.catalog import Catalog
+from weir.events.clock import SHARD_BITS
+from weir.events.cursors import arrivals
 from weir.events.visibility import arrived_above, of_context, scan_events
+from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.table.table import Table
 
-__all__ = ["ContextVersions"]
+__all__ = ["ContextVersions", "highest_above", "shards_of"]
 
 _MOST = 100_000
 
@@ -52,13 +55,16 @@ class ContextVersions:
 
     def shards_of(self, contexts: pa.Array) -> NDArray[np.int64]:
         """Return the numbers of the shards of contexts."""
-        partition = self._table.internals.router.partition(pa.record_batch({"context_id": contexts}))
-        numbers = []
-        for values in partition.values:
-            number = int(values.values[0].scalar.as_py())
-            self._values[number] = values
-            numbers.append(number)
-        return np.asarray(numbers, dtype=np.int64)[partition.shards]
+        numbers, values = shards_of(self._table.internals.router, contexts)
+        for one in values:
+            self.number_of(one)
+        return numbers
+
+    def number_of(self, values: ShardValues) -> int:
+        """Return the number of a shard."""
+        number = _number(values)
+        self._values[number] = values
+        return number
 
     def values_of(self, shard: int) -> ShardValues:
         """Return the shard values of a shard that has been asked for."""
@@ -106,5 +112,30 @@ class ContextVersions:
 
     def highest_above(self, event_id: int) -> int:
         """Return the highest id of all events if it is above one, else 0."""
-        rows = self._table.scan(["event_id", "arrival_id"], filter=arrived_above(event_id)).to_table()
-        return max((pc.max(rows.column(name)).as_py() or 0 for name in rows.column_names), default=0)
+        return highest_above(self._table, event_id)
+
+    def shards_above(self, event_id: int) -> set[int]:
+        """Return the numbers of the shards that have an event which came at a higher id."""
+        arrived = arrivals(_arrived_above(self._table, event_id))
+        return {int(one) for one in np.unique(arrived & ((1 << SHARD_BITS) - 1))}
+
+
+def shards_of(router: Router, contexts: pa.Array) -> tuple[NDArray[np.int64], tuple[ShardValues, ...]]:
+    """Return the numbers of the shards of contexts, and those shards."""
+    partition = router.partition(pa.record_batch({"context_id": contexts}))
+    numbers = np.asarray([_number(one) for one in partition.values], dtype=np.int64)
+    return numbers[partition.shards], partition.values
+
+
+def highest_above(table: Table, event_id: int) -> int:
+    """Return the highest id of all events if it is above one, else 0."""
+    rows = _arrived_above(table, event_id)
+    return max((pc.max(rows.column(name)).as_py() or 0 for name in rows.column_names), default=0)
+
+
+def _arrived_above(table: Table, event_id: int) -> pa.Table:
+    return table.scan(["event_id", "arrival_id"], filter=arrived_above(event_id)).to_table()
+
+
+def _number(shard: ShardValues) -> int:
+    return int(shard.values[0].scalar.as_py())

@@ -16,12 +16,15 @@ import pyarrow as pa
 
 from weir import Source, WriteResult
 from weir.errors import ConflictError, FencedError, InputError, LeaseHeldError, WriterClosedError, WriterError
+from weir.events.batches import RoutedEvents, renumbered, staged_anew
 from weir.events.catalog import Catalog
 from weir.events.clock import SHARD_BITS, HybridClock
 from weir.events.names import check_context
 from weir.events.payloads import CheckedEvent, checked_event, columns_of_events, columns_of_table
 from weir.events.versions import ContextVersions
 from weir.events.zones import ROWS_WORTH_INDEXES, build_indexes
+from weir.sharding.shard_values import ShardValues
+from weir.table.internals import StagedGeneration
 from weir.table.table import Table
 
 __all__ = ["Appended", "EventWriter", "Ingested"]
@@ -347,6 +350,72 @@ class EventWriter:
 
         self._index_what_is_written(rows)
         return self._in_turn(enqueue, lambda ids, result: Ingested(ids, result.rows))
+
+    def ingest_routed(self, events: RoutedEvents, source: Source | None = None) -> int:
+        """Append events that many processes have read, each shard's in one step; return how many it wrote.
+
+        Parameters
+        ----------
+        events : RoutedEvents
+            The events.
+        source : Source, optional
+            As for :meth:`ingest`.
+
+        Raises
+        ------
+        LeaseHeldError, FencedError
+            As for :meth:`append`.
+        StorageError
+            If some were staged too long ago, or the store failed.
+        """
+        shards = {self._versions.number_of(one) for one in events.shards}
+
+        def enqueue() -> tuple[int, None]:
+            self._claim(shards)
+            for shard in shards:
+                self._settle(shard)
+            try:
+                changes = [
+                    (shard, renumbered(rows, self._versions.number_of(shard), self._clock))
+                    for shard, rows in events.changes
+                ]
+                staged = self._numbered(events)
+                written = (
+                    self._rows.apply_routed(changes, source=source, spec_id=events.spec_id),
+                    self._rows.publish_routed(staged, source=source, spec_id=events.spec_id),
+                )
+            finally:
+                self._versions.clear(shards)
+            return sum(one.rows for one in written), None
+
+        self._index_what_is_written(events.rows)
+        return self._in_turn(enqueue, lambda rows, _: rows)
+
+    def _numbered(self, events: RoutedEvents) -> list[tuple[ShardValues, Sequence[StagedGeneration]]]:
+        """Return what was staged, with ids above all that its shards have."""
+        first = events.first_tick
+        outrun: set[int] | None = None
+        if events.staged and first is not None:
+            before = (first << SHARD_BITS) - 1
+            if self._catalog(True).erased_through <= before:
+                outrun = self._versions.shards_above(before)
+            # What is written from here on comes after them.
+            self._clock.observe(events.end_tick << SHARD_BITS)
+        found: list[tuple[ShardValues, Sequence[StagedGeneration]]] = []
+        for shard, staged in events.staged:
+            number = self._versions.number_of(shard)
+            if outrun is None or number in outrun:
+                staged = staged_anew(
+                    self._table, shard, number, staged, spec_id=events.spec_id, clock=self._clock
+                )
+            found.append((shard, staged))
+        return found
+
+    def _settle(self, shard: int) -> None:
+        """Wait for what is on its way to the log of a shard, whatever becomes of it."""
+        for future in self._pending.pop(shard, []):
+            with suppress(Exception):
+                future.result()
 
     def _index_what_is_written(self, rows: int) -> None:
         """See to it that generations get indexes, once there may be one that gains from them."""

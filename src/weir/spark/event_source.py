@@ -10,7 +10,7 @@ from weir.errors import OptionError
 from weir.events.payloads import columns_of_table
 from weir.spark.event_options import EventReadOptions, EventWriteOptions
 from weir.spark.event_reader import EventBatchReader, EventStreamReader, event_columns
-from weir.spark.event_writer import EventBatchWriter, EventStreamWriter
+from weir.spark.event_writer import EventBatchWriter, EventRows, EventStreamWriter
 from weir.spark.python_worker import keep_imports
 from weir.spark.types import spark_schema
 
@@ -41,20 +41,20 @@ class EventDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> EventBatchWriter:
         """Return what appends a data frame."""
-        return EventBatchWriter(self._write_options(schema, overwrite))
+        return EventBatchWriter(*self._write(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> EventStreamWriter:  # noqa: N802
         """Return what appends a streaming query."""
-        return EventStreamWriter(self._write_options(schema, overwrite))
+        return EventStreamWriter(*self._write(schema, overwrite))
 
-    def _write_options(self, schema: StructType, overwrite: bool) -> EventWriteOptions:
+    def _write(self, schema: StructType, overwrite: bool) -> tuple[EventWriteOptions, EventRows]:
         if overwrite:
             raise OptionError(
                 "events are appended, and never overwritten", where="mode", hint='Use .mode("append")'
             )
         options = EventWriteOptions.parse(self.options)
         with options.open() as store:
-            kind = store.event_type(options.type)
+            rows = EventRows.of(options, store)
         # What no row could make up for is told before any task runs.
-        columns_of_table(kind, to_arrow_schema(schema, timezone="UTC").empty_table())
-        return options
+        columns_of_table(rows.kind, to_arrow_schema(schema, timezone="UTC").empty_table())
+        return options, rows

@@ -1,98 +1,146 @@
 """The batch and the streaming sink of the format ``"weir-events"``.
 
-Tasks lay their rows down beside the store; the driver checks and appends them, in the order of the
-partitions, as one source that is taken once.
+Tasks check their rows, number them, and stage those that are many, as rows of a table are
+(:mod:`weir.spark.staging`); the driver publishes what they have staged, each shard's in one step with the
+mark of the batch (:mod:`weir.events.batches`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from weir.errors import WeirError
+from weir.engine import failpoint
+from weir.events.batches import TICKS_OF_A_PART, PartNumbers, RoutedEvents, next_tick
 from weir.events.event_table import EVENTS
-from weir.events.staged import STAGED
+from weir.events.event_types import EventType
+from weir.events.payloads import columns_of_table
+from weir.events.store import EventStore
 from weir.format.source import Source
 from weir.spark.event_options import EventWriteOptions
-from weir.spark.sink import refuse_checkpoint_of_another_table
-from weir.storage.interface import ObjectStore
-from weir.storage.open import open_store
+from weir.spark.options import TableLocation
+from weir.spark.sink import abort, parted, refuse_checkpoint_of_another_table
+from weir.spark.staging import InlineRows, TaskResult, TaskRows
+from weir.spark.stream_writer import inline_bytes, query_id_of_task, task_number
 
-__all__ = ["EventBatchWriter", "EventStreamWriter"]
-
-# Spark documents it not; it sets it for every task of a micro-batch.
-_QUERY_ID = "sql.streaming.queryId"
+__all__ = ["EventBatchWriter", "EventRows", "EventStreamWriter"]
 
 
 @dataclass(frozen=True, slots=True)
-class StagedRows(WriterCommitMessage):
-    """Rows that a task has laid down.
+class NumberedRows(WriterCommitMessage):
+    """What a task hands to the driver.
 
     Parameters
     ----------
-    partition : int
-        Of which partition.
-    path : str or None
-        Where, below the store. None if there were none.
-    query_id : str
-        Of which streaming query.
+    rows : TaskResult
+        Its rows, with ids.
+    first_tick : int
+        From where the ids of the first part were given.
     """
 
-    partition: int
-    path: str | None
-    query_id: str = ""
+    rows: TaskResult
+    first_tick: int
 
 
-def _store(options: EventWriteOptions) -> ObjectStore:
-    return open_store(options.location.uri, options.location.storage_options or None)
+@dataclass(frozen=True, slots=True)
+class EventRows:
+    """How tasks read the events of one batch. Can be pickled.
+
+    Parameters
+    ----------
+    kind : EventType
+        The type of the events.
+    rows : TaskRows
+        How the rows of the events table are read.
+    first_tick : int
+        From where on ids are given.
+    """
+
+    kind: EventType
+    rows: TaskRows
+    first_tick: int
+
+    @staticmethod
+    def of(options: EventWriteOptions, store: EventStore) -> EventRows:
+        """Return how the rows of a write are read, as the store is now."""
+        table = store.tables[EVENTS]
+        location = TableLocation(table.uri, options.location.storage_options)
+        rows = TaskRows.of(location, table, fsync=options.fsync)
+        return EventRows(store.event_type(options.type), rows, next_tick(table))
+
+    def result(self, batches: Iterable[pa.RecordBatch], query_id: str | None = None) -> NumberedRows:
+        """Check the events of a task, number them, and return what the driver is to get.
+
+        Raises
+        ------
+        InputError
+            If one is none of the type. Rows are counted from the first of the partition.
+        """
+        part = task_number()
+        numbers = PartNumbers(self.rows.router, self.first_tick + part * TICKS_OF_A_PART)
+        found = self.rows.result(
+            self._numbered(batches, numbers), inline_bytes=inline_bytes(part), query_id=query_id
+        )
+        return NumberedRows(found, self.first_tick)
+
+    def _numbered(self, batches: Iterable[pa.RecordBatch], numbers: PartNumbers) -> Iterator[pa.RecordBatch]:
+        first_row = 0
+        for batch in batches:
+            if batch.num_rows:
+                columns = columns_of_table(self.kind, batch, first_row)
+                yield pa.record_batch({"event_id": numbers.take(columns["context_id"]), **columns})
+                first_row += batch.num_rows
 
 
-def _staged(options: EventWriteOptions, batches: Iterator[pa.RecordBatch], query_id: str = "") -> StagedRows:
-    context = TaskContext.get()
-    partition = 0 if context is None else context.partitionId()
-    sink = pa.BufferOutputStream()
-    writer = None
-    for batch in batches:
-        if batch.num_rows:
-            writer = writer or pa.ipc.new_stream(sink, batch.schema)
-            writer.write_batch(batch)
-    if writer is None:
-        return StagedRows(partition, None, query_id)
-    writer.close()
-    path = f"{STAGED}/{uuid4().hex}.arrow"
-    _store(options).put(path, sink.getvalue().to_pybytes())
-    return StagedRows(partition, path, query_id)
-
-
-def _append(
-    options: EventWriteOptions, messages: list[WriterCommitMessage | None], source: Source | None
+def _commit(
+    store: EventStore, options: EventWriteOptions, found: Sequence[NumberedRows], source: Source | None
 ) -> None:
-    found = [one for one in messages if isinstance(one, StagedRows) and one.path is not None]
-    found.sort(key=lambda one: one.partition)
-    store = _store(options)
-    with (
-        options.open() as events,
-        events.writer(lease_wait=options.lease_wait, takeover=options.takeover) as writer,
-    ):
-        tables = [pa.ipc.open_stream(store.get(str(one.path))).read_all() for one in found]
-        if tables:
-            writer.ingest(options.type, pa.concat_tables(tables), source=source)
-    _drop(options, messages)
+    """Append the events of all tasks, in the order of the partitions, on the driver."""
+    failpoint.reach("sink.before_commit")
+    if any(one.rows.pieces for one in found):
+        with store.writer(lease_wait=options.lease_wait, takeover=options.takeover) as writer:
+            writer.ingest_routed(_routed(store, found), source)
+            failpoint.reach("sink.before_close")
+    failpoint.reach("sink.after_commit")
 
 
-def _drop(options: EventWriteOptions, messages: list[WriterCommitMessage | None]) -> None:
-    paths = [one.path for one in messages if isinstance(one, StagedRows) and one.path is not None]
-    if paths:
-        _store(options).delete(paths)
+def _routed(store: EventStore, found: Sequence[NumberedRows]) -> RoutedEvents:
+    table = store.tables[EVENTS]
+    spec_id = next(one.rows.spec_id for one in found if one.rows.spec_id is not None)
+    changes, staged = parted(table, [one.rows for one in found], spec_id)
+    first_ticks = {one.first_tick for one in found}
+    # Otherwise the ids of a part may be among those of the next.
+    apart = len(first_ticks) == 1 and all(_most_of_a_shard(one.rows) <= TICKS_OF_A_PART for one in found)
+    end = max(first_ticks) + len(found) * TICKS_OF_A_PART
+    return RoutedEvents(changes, staged, min(first_ticks) if apart else None, end, spec_id)
+
+
+def _most_of_a_shard(rows: TaskResult) -> int:
+    """Return how many rows a task has of the shard of which it has most."""
+    counts: dict[object, int] = {}
+    for piece in rows.pieces:
+        held = piece.held
+        count = held.rows.num_rows if isinstance(held, InlineRows) else held.flushed.physical_rows
+        counts[piece.shard] = counts.get(piece.shard, 0) + count
+    return max(counts.values(), default=0)
+
+
+def _abort(options: EventWriteOptions, messages: list[WriterCommitMessage | None]) -> None:
+    rows = [one.rows if isinstance(one, NumberedRows) else None for one in messages]
+    if any(one is not None and one.staged for one in rows):
+        with options.open() as store:
+            abort(store.tables[EVENTS], rows)
+
+
+def _of_tasks(messages: list[WriterCommitMessage | None]) -> list[NumberedRows]:
+    return [one for one in messages if isinstance(one, NumberedRows)]
 
 
 class EventBatchWriter(DataSourceArrowWriter):
@@ -102,22 +150,26 @@ class EventBatchWriter(DataSourceArrowWriter):
     ----------
     options : EventWriteOptions
         The options of the write.
+    rows : EventRows
+        How tasks read their rows.
     """
 
-    def __init__(self, options: EventWriteOptions) -> None:
+    def __init__(self, options: EventWriteOptions, rows: EventRows) -> None:
         self._options = options
+        self._rows = rows
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Lay the rows of a partition down, on an executor."""
-        return _staged(self._options, iterator)
+        """Read the rows of a partition, on an executor."""
+        return self._rows.result(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Append the rows of all partitions, on the driver."""
-        _append(self._options, messages, self._options.source)
+        with self._options.open() as store:
+            _commit(store, self._options, _of_tasks(messages), self._options.source)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks have laid down."""
-        _drop(self._options, messages)
+        """Delete what the tasks have staged, on the driver."""
+        _abort(self._options, messages)
 
 
 class EventStreamWriter(DataSourceStreamArrowWriter):
@@ -127,31 +179,29 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
     ----------
     options : EventWriteOptions
         The options of the write.
+    rows : EventRows
+        How tasks read their rows.
     """
 
-    def __init__(self, options: EventWriteOptions) -> None:
+    def __init__(self, options: EventWriteOptions, rows: EventRows) -> None:
         self._options = options
+        self._rows = rows
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Lay the rows of a partition down, on an executor."""
-        context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
-        if not query_id:
-            raise WeirError(
-                f"Spark does not tell a task which streaming query it belongs to ({_QUERY_ID})",
-                hint="Use foreachBatch with the options source and sequence",
-            )
-        return _staged(self._options, iterator, str(query_id))
+        """Read the rows of a partition, on an executor."""
+        return self._rows.result(iterator, query_id_of_task())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Append the rows of all partitions, on the driver."""
-        query_id = next((one.query_id for one in messages if isinstance(one, StagedRows)), None)
-        if query_id is not None:
-            with self._options.open() as events:
-                refuse_checkpoint_of_another_table(events.tables[EVENTS].internals.store, query_id, batchId)
+        found = _of_tasks(messages)
+        if not found:
+            return
+        query_id = str(found[0].rows.query_id)
+        with self._options.open() as store:
+            refuse_checkpoint_of_another_table(store.tables[EVENTS].internals.store, query_id, batchId)
             # Batches are counted from 0, the numbers of a source from there on.
-            _append(self._options, messages, Source(f"spark/{query_id}", batchId))
+            _commit(store, self._options, found, Source(f"spark/{query_id}", batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete what the tasks have laid down."""
-        _drop(self._options, messages)
+        """Delete what the tasks have staged, on the driver."""
+        _abort(self._options, messages)

@@ -47,6 +47,7 @@ __all__ = [
     "abort",
     "commit",
     "commit_batch_of_stream",
+    "parted",
     "prepare",
     "refuse_checkpoint_of_another_table",
 ]
@@ -151,7 +152,7 @@ def commit(
     # Tasks of one write share the router that they were planned with.
     planned = (one.spec_id for one in results if one.spec_id is not None)
     spec_id = next(planned, table.internals.sharding.spec.spec_id)
-    changes, staged = _parted(table, results, spec_id)
+    changes, staged = parted(table, results, spec_id)
     asked = [one.asked.rows for one in results if one.asked is not None]
     failpoint.reach("sink.before_commit")
 
@@ -228,10 +229,13 @@ def abort(table: Table, messages: Sequence[object]) -> None:
         discard_staged(table.internals.store, [one for result in results for one in result.staged])
 
 
-def _parted(
+def parted(
     table: Table, results: Sequence[TaskResult], spec_id: int
 ) -> tuple[list[tuple[ShardValues, pa.Table]], list[tuple[ShardValues, list[StagedGeneration]]]]:
-    """Return the shards whose rows go through the log, and those that have generations staged."""
+    """Return the shards whose rows go through the log, and those whose rows are staged, here or by tasks.
+
+    Each with its rows in the order of the tasks.
+    """
     changes, staged = [], []
     for shard, pieces in pieces_by_shard(results).items():
         inline = [piece for piece in pieces if isinstance(piece, InlineRows)]

@@ -15,7 +15,7 @@ from weir.spark.staging import TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.table.table import Table
 
-__all__ = ["StreamWriter", "inline_bytes", "task_number"]
+__all__ = ["StreamWriter", "inline_bytes", "query_id_of_task", "task_number"]
 
 # Spark documents neither; it sets both for every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
@@ -49,7 +49,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Read the rows of a partition, on an executor."""
-        return self._rows.result(iterator, inline_bytes=inline_bytes(task_number()), query_id=_query_id())
+        return self._rows.result(
+            iterator, inline_bytes=inline_bytes(task_number()), query_id=query_id_of_task()
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Write the rows of all partitions, on the driver."""
@@ -87,7 +89,14 @@ def task_number() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _query_id() -> str:
+def query_id_of_task() -> str:
+    """Return the streaming query that a task belongs to.
+
+    Raises
+    ------
+    WeirError
+        If Spark does not tell.
+    """
     context = TaskContext.get()
     query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
     if not query_id:

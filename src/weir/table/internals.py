@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
 from weir.errors import ConflictError
+from weir.lsm.staged_rows import staged_rows
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
@@ -19,7 +20,7 @@ from weir.table.reader import TableReader
 from weir.write.flush.staged_generations import StagedGeneration, stage_generation
 from weir.write.table_sharding import TableSharding
 
-__all__ = ["TableInternals"]
+__all__ = ["StagedGeneration", "TableInternals"]
 
 
 class TableInternals:
@@ -112,3 +113,15 @@ class TableInternals:
             shard_spec_id=self._table.sharding.spec.spec_id,
             shard_fields=shard.to_manifest(),
         )
+
+    def staged_rows(self, staged: StagedGeneration) -> pa.Table:
+        """Return the rows of a generation that was staged, in the schema of log entries.
+
+        Raises
+        ------
+        CorruptionError
+            If it is damaged, or not there.
+        """
+        schema = self.row_schema
+        batches = staged_rows(self._table.store, staged.shard_id, staged.flushed.path, schema)
+        return pa.Table.from_batches(batches, schema)

@@ -52,8 +52,10 @@ class Landing:
     directory: Path
     files: int = 0
     numbers: dict[str, list[int]] = field(default_factory=dict)
+    bad: list[int] = field(default_factory=list)
 
-    def land(self, files: int, events: int = 40) -> None:
+    def land(self, files: int, events: int = 40, *, bad: int = 0) -> None:
+        """Put files there, each with some rows that are no events at its end."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for _ in range(files):
             lines = []
@@ -68,6 +70,9 @@ class Landing:
                     "timestamp": f"2026-01-01T{n // 60 % 24:02}:{n % 60:02}:00Z",
                 }
                 lines.append(json.dumps(row))
+            for n in range(self.files * bad, (self.files + 1) * bad):
+                self.bad.append(n)
+                lines.append(json.dumps({"context_id": "bad", "n": n, "state": "lost", "amount": "1"}))
             self.put("\n".join(lines))
 
     def put(self, text: str) -> None:
@@ -347,7 +352,8 @@ def test_each_event_is_there_once_however_often_the_pipeline_is_killed(
     file: Path, landing: Landing, tmp_path: Path
 ) -> None:
     chance = random.Random(18)
-    landing.land(files=20)
+    file.write_text(file.read_text().replace("[stream]", '[stream]\non_bad_record = "quarantine"'))
+    landing.land(files=20, bad=3)
     kills = 0
     while kills < 3:
         before = _written(tmp_path)
@@ -361,12 +367,17 @@ def test_each_event_is_there_once_however_often_the_pipeline_is_killed(
         process.wait()
         kills += 1
     process = _running(file)
-    deadline = time.monotonic() + 1200
-    while _written(tmp_path) < 20 * 40 and time.monotonic() < deadline:
-        assert process.poll() is None, (tmp_path / "said").read_text()
-        time.sleep(0.2)
+    _wait_for(process, tmp_path, events=800, bad=60)
+    # What was set aside is put right, and comes once more.
+    records = [json.loads(one) for one in _quarantined(tmp_path)]
+    assert sorted(one["n"] for one in records) == landing.bad
+    landing.put("\n".join(json.dumps({**one, "state": "paid"}) for one in sorted(records, key=_number)))
+    landing.numbers["bad"] = landing.bad
+    _wait_for(process, tmp_path, events=860, bad=60)
     process.send_signal(signal.SIGTERM)
     assert process.wait(300) == 0, (tmp_path / "said").read_text()
+    assert len(_quarantined(tmp_path)) == 60
+    assert pipeline_state(read_pipeline_file(file).pipeline).bad_records == 60
     with weir.events.open(tmp_path / "store") as store:
         assert stories(store) == landing.numbers
         assert not store.tables["events"].maintenance.verify().findings
@@ -382,6 +393,23 @@ def _running(file: Path) -> subprocess.Popen[bytes]:
             stderr=said,
             start_new_session=True,
         )
+
+
+def _wait_for(process: subprocess.Popen[bytes], tmp_path: Path, *, events: int, bad: int) -> None:
+    deadline = time.monotonic() + 1200
+    while _written(tmp_path) < events or len(_quarantined(tmp_path)) < bad:
+        assert process.poll() is None, (tmp_path / "said").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def _number(record: dict[str, Any]) -> int:
+    return int(record["n"])
+
+
+def _quarantined(tmp_path: Path) -> list[str]:
+    rows = weir.open(tmp_path / "store-quarantine").scan(["record"]).to_table()
+    return [str(one) for one in rows.column("record").to_pylist()]
 
 
 def _written(tmp_path: Path) -> int:
