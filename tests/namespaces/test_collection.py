@@ -13,7 +13,13 @@ import pytest
 
 import weir
 import weir.namespaces
-from weir.errors import ConflictError, CorruptionError, InputError, NamespaceNotFoundError
+from weir.errors import (
+    ConflictError,
+    CorruptionError,
+    InputError,
+    NamespaceNotFoundError,
+    StorageError,
+)
 from weir.namespaces import Documents, Write
 from weir.namespaces.attributes import Attribute, AttributeType, Kind, Metric
 from weir.namespaces.definition import Definition
@@ -164,6 +170,31 @@ def test_a_copy_of_an_older_state_has_the_attributes_of_that_time(tmp_path: Path
         assert copy.get([1, 2]).to_pylist() == [{"id": 1, "title": "walrus"}]
         copy.write(Write(upserts=Documents.of_rows([{"id": 3, "title": "orca", "year": 1}])))
         assert copy.get([3]).to_pylist() == [{"id": 3, "title": "orca", "year": 1}]
+
+
+@pytest.mark.parametrize("as_what", [Kind.STRING, Kind.INT])
+def test_values_of_an_attribute_that_was_dropped_do_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_what: Kind
+) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs, copy = namespaces.namespace("docs"), namespaces.namespace("copy")
+        docs.write(Write(upserts=Documents.of_rows([{"id": 1, "n": 1}, {"id": 2, "title": "seal"}])))
+        token = docs.token(timedelta(minutes=1))
+
+        def fail(*given: object, **named: object) -> None:
+            raise StorageError("nobody answers")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(weir.Table, "alter", fail)
+            with pytest.raises(StorageError):
+                docs.declare({"title": Declaration(None)})
+        docs.declare({"title": Declaration(None)})
+        copy.copy_from(docs, token)
+        new = "orca" if as_what is Kind.STRING else 3
+        for one in (docs, copy):
+            assert one.get([1, 2]).to_pylist() == [{"id": 1, "n": 1}, {"id": 2, "n": None}]
+            one.write(Write(patches=Documents.of_rows([{"id": 1, "title": new}])))
+            assert one.get([1, 2], ["title"])["title"].to_pylist() == [new, None]
 
 
 def test_nobody_waits_for_a_copy_to_be_told_that_there_is_none_yet(

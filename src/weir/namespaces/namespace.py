@@ -37,6 +37,7 @@ from weir.namespaces.definition import Definition
 from weir.namespaces.dirty import Dirty
 from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes
 from weir.namespaces.filter.expression import Filter
+from weir.namespaces.filter.literals import identifier
 from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
 from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index, same_text_index
 from weir.namespaces.locks import SharedLock
@@ -350,8 +351,13 @@ class Namespace:
             table = opened.table
             added = [one for name, one in definition.attributes.items() if name not in before.attributes]
             dropped = [one for name, one in before.attributes.items() if name not in definition.attributes]
-            if self._catalog.version(self.name) != opened.known.version:
-                raise ConflictError("somebody else has changed the namespace", where=self.name)
+            self._check_version(opened)
+            left = _left_over(table, added)
+            if left:
+                # Whoever writes the table alone may take values away that nobody knows of.
+                self._claim(opened)
+                self._check_version(opened)
+                _drop_columns(table, left)
             _bring_columns(table, added)
             for attribute in definition.attributes.values():
                 known = before.attributes.get(attribute.name)
@@ -360,9 +366,13 @@ class Namespace:
             made = self._replace(definition, opened.known)
             opened.definition, opened.known = definition, made
             if dropped:
-                # Nobody knows of them any more; should this be interrupted, the columns are empty weight.
-                _drop_columns(table, dropped)
+                # Nobody knows of them any more; should this be interrupted, they go when the name is used again.
+                _drop_columns(table, [one.column for one in dropped])
             return opened
+
+    def _check_version(self, opened: Opened) -> None:
+        if self._catalog.version(self.name) != opened.known.version:
+            raise ConflictError("somebody else has changed the namespace", where=self.name)
 
     def _decided(self, prepared: Prepared, opened: Opened) -> Written:
         # Whoever decides has to be the one that writes: claimed first, nobody else gets in between.
@@ -911,22 +921,34 @@ def _held_by(definition: Definition, table: weir.Table) -> Definition:
     return definition.without_attributes(frozenset(later))
 
 
+def _left_over(table: weir.Table, added: Sequence[Attribute]) -> list[str]:
+    """Return columns of new attributes that the table has of others: of another type, or with values."""
+    if not added:
+        return []
+    present = {one.name: one.type for one in table.schema}
+    return [
+        one.column
+        for one in added
+        if one.column in present and (present[one.column] != one.type.arrow or _has_values(table, one.column))
+    ]
+
+
+def _has_values(table: weir.Table, column: str) -> bool:
+    found = table.scan([ID], filter=f"{identifier(column)} IS NOT NULL", limit=1).to_table()
+    return bool(found.num_rows)
+
+
 def _bring_columns(table: weir.Table, added: Sequence[Attribute]) -> None:
-    """Add the columns of attributes; what an interrupted call has left is used, or replaced."""
+    """Add the columns of attributes; those that an interrupted call has left are used."""
     if not added:
         return
-    present = {one.name: one.type for one in table.schema}
+    present = {*table.schema.names}
     missing = [one.field for one in added if one.column not in present]
-    others = [one.column for one in added if one.column in present and present[one.column] != one.type.arrow]
-    if others:
-        table.alter(drop=others)
-        missing = [one.field for one in added if one.column not in present or one.column in others]
     if missing:
         table.alter(add=missing)
 
 
-def _drop_columns(table: weir.Table, dropped: Sequence[Attribute]) -> None:
-    columns = {one.column for one in dropped}
+def _drop_columns(table: weir.Table, columns: Sequence[str]) -> None:
     drop_indexes(table, columns)
     table.alter(drop=sorted(columns))
 
