@@ -66,6 +66,22 @@ def test_writes_reach_the_owner_whoever_is_asked_and_a_killed_owner_is_replaced(
     assert third.stop()[0] == 0
 
 
+def test_nobody_waits_for_a_process_that_does_not_live_any_more() -> None:
+    forwarder = Forwarder(60.0)
+    asked: list[None] = []
+
+    def lives() -> bool:
+        asked.append(None)
+        return False
+
+    with socket.create_server(("127.0.0.1", 0)) as server:  # as one that sleeps: it takes no connection
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(OSError, match="does not answer"):
+            forwarder.forward(url, "POST", "/", {}, b"x", lives)
+    assert len(asked) == 1
+    forwarder.close()
+
+
 def test_connections_to_processes_that_are_gone_are_closed() -> None:
     forwarder = Forwarder(60.0)
 

@@ -366,7 +366,7 @@ class Namespace:
             made = self._replace(definition, opened.known)
             opened.definition, opened.known = definition, made
             if dropped:
-                # Nobody knows of them any more; should this be interrupted, they go when the name is used again.
+                # Nobody knows of them any more. Should this be interrupted, they go when the name is used.
                 _drop_columns(table, [one.column for one in dropped])
             return opened
 

@@ -116,10 +116,17 @@ class Service:
         return await self._threads.read(work, *arguments)
 
     async def forward(
-        self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes
+        self,
+        url: str,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        lives: Callable[[], bool],
     ) -> tuple[int, dict[str, str], bytes]:
         """Pass a request on: see :meth:`Forwarder.forward`."""
-        return await self._forwarding.run(self.forwarder.forward, url, method, target, headers, body)
+        forward = self.forwarder.forward
+        return await self._forwarding.run(forward, url, method, target, headers, body, lives)
 
     def later(self, work: Callable[..., object], *arguments: Any) -> None:
         """Run something of which nobody waits for the end: see :meth:`Background.begin`."""

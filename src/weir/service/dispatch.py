@@ -141,6 +141,7 @@ class Dispatch:
                 target,
                 {**request.headers, "x-request-id": call.request_id},
                 body,
+                lambda: owner in owners.members.live(),
             )
         except UnreachableError:
             # It is gone: whoever is asked next takes its namespaces over, this process first.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import selectors
 import ssl
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -25,6 +27,10 @@ _PASSED_ON = (
     "tracestate",
 )
 _PASSED_BACK = ("content-type", "retry-after", "www-authenticate", "x-request-id", "location")
+
+
+_SECONDS_TO_CONNECT = 5.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class UnreachableError(Exception):
@@ -51,9 +57,24 @@ class Forwarder:
         self._lock = threading.Lock()
 
     def forward(
-        self, url: str, method: str, target: str, headers: Mapping[str, str], body: bytes
+        self,
+        url: str,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        lives: Callable[[], bool] = lambda: True,
     ) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body of the answer.
+
+        Parameters
+        ----------
+        url : str
+            Where the other process is.
+        method, target, headers, body
+            The request.
+        lives : callable
+            Whether the other process still does, asked now and then: one that sleeps never answers.
 
         Raises
         ------
@@ -68,6 +89,7 @@ class Forwarder:
         try:
             try:
                 connection.request(method, target, body, sent)
+                _wait_for(connection, self._timeout, lives)
                 answer = connection.getresponse()
             except http.client.RemoteDisconnected as error:
                 raise OSError("the process ended before it answered") from error
@@ -97,12 +119,14 @@ class Forwarder:
         made: http.client.HTTPConnection
         if parts.scheme == "https":
             made = http.client.HTTPSConnection(
-                host, parts.port, timeout=self._timeout, context=self._trusting()
+                host, parts.port, timeout=_SECONDS_TO_CONNECT, context=self._trusting()
             )
         else:
-            made = http.client.HTTPConnection(host, parts.port, timeout=self._timeout)
+            made = http.client.HTTPConnection(host, parts.port, timeout=_SECONDS_TO_CONNECT)
         try:
             made.connect()
+            made.timeout = self._timeout
+            made.sock.settimeout(self._timeout)
         except OSError as error:
             raise UnreachableError(f"{url}: {error}") from error
         return made
@@ -139,6 +163,16 @@ class Forwarder:
                 for connection in connections:
                     connection.close()
             self._idle.clear()
+
+
+def _wait_for(connection: http.client.HTTPConnection, seconds: float, lives: Callable[[], bool]) -> None:
+    """Wait until the first byte of an answer is there."""
+    due = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.sock, selectors.EVENT_READ)
+        while not selector.select(_SECONDS_BETWEEN_LOOKS):
+            if time.monotonic() > due or not lives():
+                raise OSError("the process does not answer")
 
 
 def _still_open(connection: http.client.HTTPConnection) -> bool:
