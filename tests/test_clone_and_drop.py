@@ -163,6 +163,14 @@ def test_a_table_that_is_dropped_is_gone_for_everybody(tmp_path: Path) -> None:
     assert names(other) == {1: "another table"}
 
 
+def test_the_first_write_to_a_table_that_was_dropped_makes_nothing(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    weir.drop(table.uri)
+    with pytest.raises(TableNotFoundError):
+        write(table, 1, name="late")
+    assert not (tmp_path / "t" / "_mem_wal").exists()
+
+
 def test_a_table_that_is_written_is_dropped_only_when_told_to(tmp_path: Path) -> None:
     table = make(str(tmp_path / "t"))
     writer = table.writer(lease_ttl=1.0, takeover=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import lance
@@ -151,3 +152,20 @@ def test_shards_made_by_hand_are_refused_when_it_is_not_clear_who_owns_a_key(tmp
     assert names(table.scan().to_table()) == {0: "library 0", 1: "library 1"}
     with table.writer() as writer, pytest.raises(ShardConflictError, match="2 shards"):
         writer.upsert(rows(0, name="weir"))
+
+
+def test_the_library_reads_from_no_store_that_is_made_in_python(tmp_path: Path) -> None:
+    """When it does, objects that never change can come from a cache on disk."""
+
+    class Store:
+        def new_store(self, *_: object) -> object:
+            raise AssertionError("the library asks for a store")
+
+    library: Any = lance.lance
+    registry = library._ObjectStoreRegistry()
+    registry.register_provider("kept", library._ObjectStoreProvider(Store()))
+    session = library._Session(store_registry=registry)
+    with pytest.raises(ValueError, match="not yet implemented"):
+        lance.dataset(f"kept://{tmp_path}", session=session)
+    with pytest.raises(ValueError, match="unknown cache backend"):
+        library._Session(index_cache_backend=f"foyer://{tmp_path}")

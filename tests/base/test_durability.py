@@ -17,7 +17,7 @@ from tests.crashes import run
 import weir
 from weir.base.create import adopt_base_table, create_base_table
 from weir.base.details_commit import update_details
-from weir.base.durability import make_durable
+from weir.base.durability import committing, make_durable
 from weir.base.index_changes import create_index, drop_index
 from weir.base.key_index import extend_key_index
 from weir.base.table import BaseTable
@@ -262,6 +262,21 @@ def test_a_disk_that_refuses_leaves_the_table_as_it_was(
     assert base.latest() is base
     assert list(Path(base.uri, "_versions").glob("*.manifest-*")) == []
     assert merge_run(task).rows_upserted == 1
+
+
+def test_a_disk_that_does_not_answer_when_a_commit_begins_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = new_table(tmp_path)
+    store = LocalStore(base.uri, fsync=True)
+    base = BaseTable.open(store)
+
+    def refuse(_: LocalStore, path: str) -> None:
+        raise StorageError("the disk does not answer", where=path)
+
+    monkeypatch.setattr(LocalStore, "head", refuse)
+    with pytest.raises(StorageError, match="does not answer"), committing(store, base.dataset):
+        raise AssertionError("there is nothing to commit with")
 
 
 def test_many_files_are_made_durable_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ import lance
 from cachetools import LRUCache
 
 from weir.base.file_checksums import record_checksums, refuse_damaged_deletions
-from weir.base.library_errors import storage_failure
+from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
 from weir.base.spent_versions import is_spent
 from weir.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StorageError, WeirError
@@ -98,16 +98,8 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
     version = dataset.version
     make_durable(store, version)
     versions = DurableVersions(store)
-    own = lance.LanceDataset(
-        store.uri,
-        version,
-        session=dataset.session(),
-        namespace_client=versions,
-        table_id=[store.uri],
-        namespace_client_managed_versioning=True,
-    )
     try:
-        yield own
+        yield versions.opened(version, dataset.session())
     except BaseException as error:
         if versions.failure is not None:
             raise versions.failure from error
@@ -135,6 +127,26 @@ class DurableVersions:
         self._store = store
         self.failure: WeirError | None = None
 
+    def opened(self, version: int, session: Any) -> lance.LanceDataset:
+        """Open the table at a version, to commit through this namespace.
+
+        Raises
+        ------
+        StorageError
+            The version cannot be read.
+        """
+        try:
+            return lance.LanceDataset(
+                self._store.uri,
+                version,
+                session=session,
+                namespace_client=self,
+                table_id=[self._store.uri],
+                namespace_client_managed_versioning=True,
+            )
+        except LIBRARY_ERRORS as error:
+            raise storage_failure(error, "opening the table to commit", where=self._store.uri) from error
+
     def namespace_id(self) -> str:
         """Return what tells this namespace from others."""
         return f"weir {self._store.uri}"
@@ -142,7 +154,11 @@ class DurableVersions:
     def describe_table_version(self, request: Any) -> Any:
         """Return where the manifest of a version is."""
         version = int(request["version"])
-        return {"version": self._described(version)}
+        try:
+            return {"version": self._described(version)}
+        except WeirError as error:
+            self.failure = error
+            raise
 
     def list_table_versions(self, request: Any) -> Any:
         """Return where the manifests are, in the order asked for."""

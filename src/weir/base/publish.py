@@ -31,7 +31,13 @@ from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import first_index_details, index_details
 from weir.format.first_index_details import FirstIndexDetails
 from weir.format.index_details import IndexDetails
-from weir.format.table_manifest import IndexEntry, as_first_version, with_index_details, with_version
+from weir.format.table_manifest import (
+    IndexEntry,
+    as_first_version,
+    read_head,
+    with_index_details,
+    with_version,
+)
 from weir.storage.interface import ObjectStore
 
 __all__ = [
@@ -338,7 +344,7 @@ def publish_version(
 def built_version(
     store: ObjectStore, scratch: Path, version: int, *, counts_down: bool, number: int | None = None
 ) -> tuple[TableManifest, dict[str, bytes]]:
-    """Return a version that the library has built: its manifest, and the transaction file by its path.
+    """Return a version that the library has built: its manifest, and its transaction file by its path.
 
     Parameters
     ----------
@@ -351,9 +357,11 @@ def built_version(
     own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
     transactions = {f"{TRANSACTIONS}/{file.name}": file.read_bytes() for file in own}
     data = (scratch / path).read_bytes()
-    if number not in (None, version):
+    if number is not None:
         version, path = number, manifest_path(number, counts_down=counts_down)
         data = as_first_version(data, number, where=f"{store.uri}/{path}")
+        if not read_head(data, where=f"{store.uri}/{path}").transaction_file:
+            transactions = {}
     return TableManifest(version, path, data, f"{store.uri}/{path}"), transactions
 
 

@@ -95,6 +95,7 @@ class BaseTable:
         "_details",
         "_expiry",
         "_index_id",
+        "_is_made_here",
         "_lineage",
         "_marks",
         "_merge_engine",
@@ -146,6 +147,7 @@ class BaseTable:
         self._refuse_another_key()
         self._columns: Resolution | None = None
         self._deletions_are_sound = False
+        self._is_made_here = False
 
     def under(
         self, row_schema: pa.Schema, merge_engine: MergeEngine | None, expiry: Expiry | None
@@ -222,7 +224,9 @@ class BaseTable:
         SnapshotExpiredError
             It does not exist any more.
         """
-        return cls._pinned(store, open_dataset(store, version=manifest.version), manifest)
+        base = cls._pinned(store, open_dataset(store, version=manifest.version), manifest)
+        base._is_made_here = True
+        return base
 
     @classmethod
     def _sound(cls, store: ObjectStore, error: WeirError | None) -> BaseTable:
@@ -324,6 +328,11 @@ class BaseTable:
     def has_place(self) -> bool:
         """Whether it is recorded where the table was made."""
         return PLACE in self._details.writer_config_defaults
+
+    @property
+    def is_made_here(self) -> bool:
+        """Whether it is the very version that :meth:`of_published` has opened."""
+        return self._is_made_here
 
     @property
     def is_at_its_place(self) -> bool:
@@ -537,6 +546,24 @@ class BaseTable:
             self._store.engine.cache.clear()
         if self._session.is_stale_at(manifest.index_segments()):
             return BaseTable.open(self._store)
+        return BaseTable._pinned(self._store, dataset, manifest, session=self._session)
+
+    def after(self, dataset: lance.LanceDataset) -> BaseTable | None:
+        """Return the version that a copy of this one's dataset has committed: one request.
+
+        Returns
+        -------
+        BaseTable or None
+            None where :meth:`latest` has to look: on a local disk, and if the version is gone by now.
+        """
+        if self._store.is_local:
+            return None
+        try:
+            manifest = read_manifest(self._store, dataset.version)
+        except ObjectNotFoundError:
+            return None
+        if self._session.is_stale_at(manifest.index_segments()):
+            return None
         return BaseTable._pinned(self._store, dataset, manifest, session=self._session)
 
     def _latest_sound(self, error: WeirError | None) -> BaseTable:

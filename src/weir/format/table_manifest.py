@@ -338,7 +338,8 @@ def with_version(manifest: Bytes, version: int, *, where: str) -> bytes:
 def as_first_version(manifest: Bytes, version: int, *, where: str) -> bytes:
     """Return a manifest file that is of another version, of a table that has none before it.
 
-    Its indexes are of no later one.
+    Its indexes are of no later one. The transaction that made it is in the file alone: others who commit
+    look for the files of transactions after the version that they begin with.
 
     Parameters
     ----------
@@ -353,6 +354,8 @@ def as_first_version(manifest: Bytes, version: int, *, where: str) -> bytes:
     head = read_head(manifest, where=where)
     section, transaction = read_sections(manifest, where=where)
     head.version = version
+    if transaction is not None:
+        head.ClearField("transaction_file")
     for entry in section.indices:
         entry.dataset_version = min(entry.dataset_version, version)
     return assemble(manifest, head, section, transaction)

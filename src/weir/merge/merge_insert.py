@@ -124,9 +124,9 @@ def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable, *, is_newest: 
                 raise
         else:
             numbers = tuple(one.generation for _, left in todo for one in left)
-            return MergeResult(
-                upserted, deleted + now_deleted, numbers, merge.version, False, shards=len(todo)
-            )
+            deleted += now_deleted
+            after = base.after(dataset)
+            return MergeResult(upserted, deleted, numbers, merge.version, False, len(todo), after)
         deleted += 0 if merge is None else merge.deleted_before_race
     raise ConflictError(
         f"concurrent commits got in the way of {_MAX_ATTEMPTS} attempts to merge {named(tasks)}",

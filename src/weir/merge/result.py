@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
+from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.merge.plan import MergeTask
 from weir.merge.rows import Run
@@ -32,6 +33,8 @@ class MergeResult:
         Whether others had merged all of it, so that nothing was done.
     shards : int, default 0
         How many shards it took generations of.
+    base : BaseTable, optional
+        That version, where who has committed it need not look for it.
     """
 
     rows_upserted: int
@@ -40,6 +43,7 @@ class MergeResult:
     version: int
     was_already_merged: bool
     shards: int = 0
+    base: BaseTable | None = field(default=None, repr=False, compare=False)
 
 
 def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, where: str) -> list[Run]:

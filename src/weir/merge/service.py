@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -199,7 +199,8 @@ def run_merge_group(
         began = time.monotonic()
         merged = merge_runs(step, base=base, runner=runner, planned=planned and not number)
         worked = time.monotonic() - began
-        results.append(merged)
+        # Elsewhere nobody goes on with it.
+        results.append(merged if base is not None else replace(merged, base=None))
         if not merged.was_already_merged:
             metrics = step[0].store.engine.metrics
             metrics.merges.add()
@@ -308,15 +309,18 @@ def merge_generations(
     # Also where a merge has died between its commit and the end.
     base = note_unknown_fields(base)
     applied: list[MergeResult] = []
+    last: BaseTable | None = None
     done = shards = 0
     for merged in _merged(base, groups, runner, divided=divided):
         applied += merged.applied
+        last = merged.applied[-1].base if merged.applied else None
         shards += max((result.shards for result in merged.applied), default=0)
         for _ in range(merged.group.shards):
             done += 1
             if on_progress is not None:
                 on_progress(done, total)
-    after = base.latest()
+    # Where others have committed since, that is found out when the index and the shards are published.
+    after = last or base.latest()
     # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again.
     if groups or is_left_behind(after):
         version = _index_and_publish(after, base.details, manifests)

@@ -12,6 +12,7 @@ import lance
 import pyarrow.compute as pc
 
 from weir.base.dataset_fields import generation_columns
+from weir.base.manifest import VERSIONS
 from weir.base.table import BaseTable, library_options
 from weir.engine.concurrent_map import Wave, concurrent_map
 from weir.errors import ShardConflictError, ShardingError
@@ -72,6 +73,7 @@ class ShardCatalog:
         self._known: dict[UUID, ShardValues | None] = {}
         # Ids that follow from the table and the values, so that no other shard can have them.
         self._assigned: dict[UUID, ShardValues] = {}
+        self._may_be_first = True
         self._lock = threading.Lock()
 
     @property
@@ -106,11 +108,11 @@ class ShardCatalog:
             if not self._ids.by_values:
                 self._assigned.update((shard, values) for values, shard in resolved.items())
             wave = Wave()
-            there = list_shards(self._store)
+            there, is_table_there = self._listed()
             for shard, held in self._held_by(there, derived):
                 if held in found:
                     found[held].append(shard)
-        if not all(found.values()):
+        if not is_table_there and not all(found.values()):
             # The table may have been dropped, and then a new shard would be all there is.
             self._base = self._base.latest()
         for values, shards in found.items():
@@ -129,6 +131,18 @@ class ShardCatalog:
         return {
             values: FoundShard(shard, None if shard in there else wave) for values, shard in resolved.items()
         }
+
+    def _listed(self) -> tuple[tuple[UUID, ...], bool]:
+        """Return the shards there are, and whether it was seen that the table is there. One round trip.
+
+        But two once, where others have written to a table that was made here. Called with the lock held.
+        """
+        if self._may_be_first and self._base.is_made_here:
+            self._may_be_first = False
+            directories = self._store.list_directories("")
+            if layout.MEM_WAL not in directories:
+                return (), VERSIONS in directories
+        return list_shards(self._store), False
 
     def _held_by(
         self, shards: Iterable[UUID], derived: Mapping[UUID | None, ShardValues]
