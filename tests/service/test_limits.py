@@ -612,3 +612,20 @@ def test_a_long_command_is_refused_before_it_is_read(tmp_path: Path) -> None:
     command = "QUERY a WHERE n = 1" + " OR n = 1" * 200_000
     assert root.ask("POST", "/v1/events/store/execute", {"command": command})[0] == 400
     assert time.process_time() - began < 10
+
+
+def test_an_answer_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("turbopuffer.routes", "zeppelin.queries", "zeppelin.routes"):
+        monkeypatch.setattr(f"weir.service.{module}.MOST_ANSWER_BYTES", 100_000)
+    root = Root(tmp_path)
+    root.ask("POST", "/v1/namespaces", {"name": "docs", "dimensions": 1_000})
+    rows = [{"id": str(number), "values": [1.0] * 1_000} for number in range(40)]
+    assert root.ask("POST", "/v1/namespaces/docs/vectors", {"vectors": rows})[0] == 200
+    asked = {"rank_by": ["id", "asc"], "top_k": 20, "include_attributes": True}
+    assert root.ask("POST", QUERY, asked)[0] == 200
+    for body in ({**asked, "top_k": 40}, {"queries": [asked] * 2}):
+        status, told = root.ask("POST", QUERY, body)
+        assert (status, "bytes" in told["error"]) == (400, True)
+    ids = [row["id"] for row in rows]
+    assert root.ask("POST", "/v1/namespaces/docs/vectors/get", {"ids": ids})[0] == 400
+    assert root.ask("POST", "/v1/namespaces/docs/vectors/get", {"ids": ids[:20]})[0] == 200

@@ -565,11 +565,32 @@ class Namespace:
         """
         return self.queries([query], state)[0]
 
-    def queries(self, queries: Sequence[Query], state: State | None = None) -> list[Answer]:
-        """Return the answers of several queries, all on one state of the namespace."""
-        return self._read(lambda opened: self._answers(opened, queries, state or State()))
+    def queries(
+        self, queries: Sequence[Query], state: State | None = None, most_bytes: int | None = None
+    ) -> list[Answer]:
+        """Return the answers of several queries, all on one state of the namespace.
 
-    def _answers(self, opened: Opened, queries: Sequence[Query], state: State) -> list[Answer]:
+        Parameters
+        ----------
+        queries : sequence of Query
+            The queries.
+        state : State, optional
+            Which state they see. Default: the newest.
+        most_bytes : int, optional
+            Bytes of the documents of all answers together. Default: any number.
+
+        Raises
+        ------
+        InputError
+            If a query cannot be asked of the namespace, or the answers have more bytes.
+        NamespaceNotFoundError
+            If there is none of this name.
+        """
+        return self._read(lambda opened: self._answers(opened, queries, state or State(), most_bytes))
+
+    def _answers(
+        self, opened: Opened, queries: Sequence[Query], state: State, most_bytes: int | None
+    ) -> list[Answer]:
         taken, token = time.monotonic(), state.token
         if token is None and state.max_staleness is not None:
             taken, token = opened.recent_token(state.max_staleness)
@@ -577,15 +598,16 @@ class Namespace:
             token = opened.token()
         try:
             reading = Reading(opened.table, opened.definition, State(token=token))
-            answers = []
+            answers: list[Answer] = []
             for query in queries:
                 check_cancelled()
                 answers.append(reading.answer(query))
+                _bound(answers, most_bytes)
         except SnapshotExpiredError:
             if state.token is not None:
                 raise
             opened.recent = None
-            return self._answers(opened, queries, State())
+            return self._answers(opened, queries, State(), most_bytes)
         return [replace(one, token=token or reading.seen, taken=taken) for one in answers]
 
     def get(
@@ -842,6 +864,15 @@ class Namespace:
             self._hold(None)
             if opened is not None:
                 opened.close()
+
+
+def _bound(answers: Sequence[Answer], most_bytes: int | None) -> None:
+    size = sum(0 if one.rows is None else one.rows.nbytes for one in answers)
+    if most_bytes is not None and size > most_bytes:
+        raise InputError(
+            f"the documents of the answer have more than {most_bytes:,} bytes",
+            hint="Ask for fewer of them, or for fewer of their attributes",
+        )
 
 
 def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:

@@ -11,8 +11,10 @@ import anyio
 
 from weir.service.refusals import Refusal
 
-__all__ = ["Concurrency", "Rates"]
+__all__ = ["MOST_ANSWER_BYTES", "Concurrency", "Rates"]
 
+MOST_ANSWER_BYTES = 128 * 1024 * 1024
+"""Bytes of the documents of an answer; as JSON they take several times as many."""
 _MOST_KEYS = 10_000
 
 

@@ -19,6 +19,7 @@ from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import digits, flag, known_only, whole
+from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.operations import Operations
 from weir.service.telemetry import Telemetry
@@ -134,7 +135,7 @@ class _Calls:
         self, namespace: Namespace, body: dict[str, Any], options: Any, call: Call
     ) -> dict[str, Any]:
         asked = parse_request(body, depth=options.max_filter_depth, most_queries=options.max_queries)
-        answers = namespace.queries(asked.queries, asked.state)
+        answers = namespace.queries(asked.queries, asked.state, MOST_ANSWER_BYTES)
         shown = _shown(asked, answers)
         rows = sum(len(one.get("rows", ())) for one in shown)
         self._telemetry.rows_returned.inc(rows)

@@ -22,6 +22,7 @@ from weir.namespaces.statistics import statistics_of
 from weir.namespaces.values import documents_of
 from weir.namespaces.vectors import one_vector
 from weir.service.fields import flag, given, known_only, mapping, names, number, sequence
+from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import members
 from weir.service.refusals import Refusal
 from weir.service.turbopuffer.queries import parse_ranking
@@ -265,7 +266,7 @@ def answer_query(namespace: Namespace, asked: Asked, cursors: Cursors, key_id: s
         )
         for ranking, source in zip(rankings, asked.sources, strict=True)
     ]
-    found = namespace.queries(queries, state)
+    found = namespace.queries(queries, state, MOST_ANSWER_BYTES)
     answers = [one.rows for one in found]
     metric = definition.attributes[VECTOR].metric or definition.metric
     tables = [

@@ -33,6 +33,7 @@ from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import chosen, digits, flag, given, known_only, mapping, names, sequence, whole
+from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.telemetry import Telemetry
@@ -336,6 +337,8 @@ class _Calls:
             shown_names = shown_names if with_attributes else []
             columns = [*shown_names, *([VECTOR] if with_vector else [])]
             rows = namespace.get(ids, columns)
+            if rows.nbytes > MOST_ANSWER_BYTES:
+                raise InputError(f"the vectors have more than {MOST_ANSWER_BYTES:,} bytes: fetch fewer")
             found = {one[ID]: one for one in documents_of(rows, rows.schema.names)}
             results = []
             for one in (found[id] for id in ids if id in found):
