@@ -7,6 +7,7 @@ the table by jobs that run beside the writers. See :func:`weir.create` for an ex
 from __future__ import annotations
 
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import weir.engine.library_log  # noqa: F401  # before the library is imported
@@ -206,6 +207,7 @@ else:
     # Packages that are reached as attributes; importing one of them imports what it stands on.
     _SUBMODULES = {"events", "namespaces", "sketches", "spark", "transforms"}
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+    _importing = RLock()
 
     def __getattr__(name: str) -> object:
         if name in _SUBMODULES:
@@ -213,8 +215,10 @@ else:
         module = _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Two threads may come here for one name: both import and find the same object.
-        value = globals()[name] = getattr(import_module(module), name)
+        # Modules of libraries that import each other cannot be imported by two threads from two sides.
+        # What is imported here never comes back for a name of this package, so that nobody waits for ever.
+        with _importing:
+            value = globals()[name] = getattr(import_module(module), name)
         return value
 
     def __dir__() -> list[str]:
