@@ -23,11 +23,12 @@ import pytest
 import weir
 from tests.service.test_planted_bugs import Root
 from weir.engine.cancellation import check_cancelled
-from weir.errors import ReadCancelledError
+from weir.errors import KeyNotFoundError, ReadCancelledError
 from weir.namespaces.reading import Reading
 from weir.service.keys.store import KeyStore
 from weir.service.options import ServiceOptions
 from weir.service.request_threads import RequestThreads
+from weir.storage.local import LocalStore
 
 QUERY = "/v2/namespaces/docs/query"
 RANK: dict[str, Any] = {"rank_by": ["id", "asc"], "top_k": 1}
@@ -414,6 +415,26 @@ def test_keys_end_by_themselves_and_when_another_process_says_so(tmp_path: Path)
     assert all(map(is_refused_soon, (revoked_text, rotated_text, short)))
     assert status(renewed) == 200
     assert status(root.admin) == 200
+
+
+def test_a_key_that_is_revoked_while_it_is_rotated_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = root_with(tmp_path)
+    key, _ = root.keys.create("one", "reader")
+    elsewhere = KeyStore(root.namespaces.store)
+    found = LocalStore.get_with_version
+
+    def revoked_then(self: LocalStore, path: str) -> Any:
+        read = found(self, path)
+        elsewhere.revoke(key.id)
+        return read
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "get_with_version", revoked_then)
+        with pytest.raises(KeyNotFoundError):
+            root.keys.rotate(key.id)
+    assert key.id not in [one.id for one in root.keys.list()]
 
 
 @pytest.mark.parametrize(

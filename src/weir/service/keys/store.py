@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from weir.errors import KeyNotFoundError, ObjectNotFoundError
+from weir.errors import KeyNotFoundError, ObjectNotFoundError, PreconditionError
 from weir.service.keys.key import Key, decode, encode, new_key, split
 from weir.storage.interface import ObjectStore
 
@@ -54,11 +54,17 @@ class KeyStore:
         Raises
         ------
         KeyNotFoundError
-            If there is no such key.
+            If there is no such key, or somebody else rotates or revokes it at this moment.
         """
-        before = self.get(id)
-        key, text = new_key(before.name, before.role, before.namespaces, expires, before.id)
-        self._store.put(_path(id), encode(key))
+        self.get(id)
+        path = _path(id)
+        try:
+            stored, version = self._store.get_with_version(path)
+            before = decode(bytes(memoryview(stored)), path)
+            key, text = new_key(before.name, before.role, before.namespaces, expires, before.id)
+            self._store.compare_and_swap(path, encode(key), version)
+        except (ObjectNotFoundError, PreconditionError) as error:
+            raise KeyNotFoundError(f"the key {id!r:.40} is not what it was a moment ago") from error
         self._forget(id)
         return key, text
 
