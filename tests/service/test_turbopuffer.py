@@ -220,6 +220,25 @@ def test_several_queries_see_one_state(client: Any, name: str) -> None:
     assert np.allclose([row["$dist"] for row in fused.rows], sorted(scores.values(), reverse=True))
 
 
+def test_one_ranking_of_several_shows_of_each_document_what_any_of_them_does(client: Any, name: str) -> None:
+    namespace = client.namespace(name)
+    rows = [{"id": id, "vector": [id, 1.0], "a": id, "b": -id, "c": 2 * id} for id in (1, 2)]
+    namespace.write(upsert_rows=rows, distance_metric="euclidean_squared")
+
+    def shown(first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
+        near = {"rank_by": ("vector", "ANN", [1, 1]), "top_k": 1, **first}
+        last = {"rank_by": ("id", "desc"), "top_k": 2, **second}
+        found = namespace.multi_query(queries=[near, last], rerank_by=("RRF",)).results[0].rows
+        return [{"id": row.id, **{one: row[one] for one in "abc" if one in row.model_extra}} for row in found]
+
+    assert shown({"include_attributes": ["a"]}, {"include_attributes": ["b"]}) == [
+        {"id": id, "a": id, "b": -id} for id in (1, 2)
+    ]
+    assert shown({"include_attributes": ["a"]}, {"exclude_attributes": ["a", "b", "vector"]}) == [
+        {"id": id, "a": id, "c": 2 * id} for id in (1, 2)
+    ]
+
+
 def test_patches_change_what_they_name(client: Any, name: str) -> None:
     namespace = written(client, name)
     answer = namespace.write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from weir.errors import InputError, UnsupportedError
@@ -122,13 +122,23 @@ def parse_request(body: Mapping[str, Any], *, depth: int, most_queries: int) -> 
         part = mapping(one, "each of queries")
         known_only(part, _QUERY, "each of queries")
         parts.append(parse_query(part, depth))
+    fusion = _fusion(body, parts)
     return Request(
-        queries=tuple(parts),
+        queries=tuple(parts if fusion is None else _shown_alike(parts)),
         is_multi=True,
-        fusion=_fusion(body, parts),
+        fusion=fusion,
         state=state,
         base64=encoding == "base64",
     )
+
+
+def _shown_alike(queries: Sequence[Query]) -> list[Query]:
+    """Return queries that all show of a document what any of them does: in one ranking it is shown once."""
+    named = dict.fromkeys(name for one in queries for name in one.include or ())
+    excludes = [one.exclude for one in queries if one.include is None]
+    include = None if excludes else tuple(named)
+    exclude = frozenset.intersection(*excludes) - named.keys() if excludes else frozenset()
+    return [replace(one, include=include, exclude=exclude) for one in queries]
 
 
 def _state(value: object) -> State:
