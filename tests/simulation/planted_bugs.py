@@ -693,7 +693,7 @@ PLANTED_BUGS = (
         "decided, I4",
         _decided_before_what_is_in_doubt,
         "deciding",
-        first_seed=274,
+        first_seed=410,
     ),
     PlantedBug(
         "rows of one key in a group are decided at once",
@@ -741,7 +741,7 @@ PLANTED_BUGS = (
         "I7",
         _no_guard_against_overlapping_merges,
         "merging",
-        first_seed=500,
+        first_seed=625,
     ),
     PlantedBug(
         "the deletes of a merge are not pinned",
@@ -753,7 +753,7 @@ PLANTED_BUGS = (
     ),
     PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=190),
     PlantedBug(
-        "a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer, first_seed=419
+        "a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer, first_seed=590
     ),
     PlantedBug("a lease is ignored", "lease", _lease_ignored, first_seed=11),
     PlantedBug(
@@ -761,10 +761,10 @@ PLANTED_BUGS = (
         "I8, I9",
         _collection_without_horizon,
         "collecting",
-        first_seed=2080,
+        first_seed=2270,
     ),
     PlantedBug("fence entries are collected", "I1, I2", _fences_collected, "outliving"),
-    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=620),
+    PlantedBug("tokens hold nothing back", "I8, I9", _tokens_hold_nothing_back, first_seed=810),
     PlantedBug(
         "generations are collected before their merge", "I9", _unmerged_generation_collected, first_seed=11
     ),
@@ -780,7 +780,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _base_ahead_of_the_tail_unnoticed,
         "collecting",
-        first_seed=810,
+        first_seed=1210,
     ),
     PlantedBug(
         "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=206
