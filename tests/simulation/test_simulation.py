@@ -121,7 +121,7 @@ def test_other_threads_of_the_process_go_on_as_they_are() -> None:
     flushed = threading.Event()
 
     class Writer:
-        def flush_aged(self, generation: int) -> bool:
+        def flush_aged(self, position: int) -> bool:
             flushed.set()
             return True
 

@@ -71,12 +71,12 @@ def earliest_change(store: ObjectStore, cut: Cut, shard_id: UUID) -> int:
     newest = cut.manifests[shard_id]
     merged = cut.base.details.merged_generation(shard_id)
     if merged <= 0 < earliest:
-        raise _lost(store, shard_id, earliest, 0)
+        _refuse_uncovered(store, newest, merged, earliest)
     if not 0 < merged < newest.current_generation:
         return earliest
     _, published = _around(store, newest, lambda manifest: manifest.current_generation > merged)
     if earliest > published.replay_after_wal_entry_position:
-        raise _lost(store, shard_id, earliest, published.replay_after_wal_entry_position)
+        _refuse_uncovered(store, newest, merged, earliest)
     place = published.replay_after_wal_entry_position + 1
     if not earliest < place <= cut.positions[shard_id]:
         return earliest
@@ -86,6 +86,17 @@ def earliest_change(store: ObjectStore, cut: Cut, shard_id: UUID) -> int:
         return earliest
     # What is on no list may go at any moment.
     return place
+
+
+def _refuse_uncovered(store: ObjectStore, newest: ShardManifest, merged: int, position: int) -> None:
+    """Refuse a log that is gone beyond what merged generations cover, and marks that make no generation."""
+    covering: ShardManifest | None = newest
+    if newest.current_generation > merged + 1:
+        # The last one that has nothing else.
+        covering, _ = _around(store, newest, lambda manifest: manifest.current_generation > merged + 1)
+    covered = 0 if covering is None else covering.replay_after_wal_entry_position
+    if position > covered:
+        raise _lost(store, newest.shard_id, position, covered)
 
 
 def _lost(store: ObjectStore, shard_id: UUID, position: int, covered: int) -> CorruptionError:

@@ -136,11 +136,11 @@ class ShardWriter:
             replayed,
             on_fenced=self._fence.let_go,
             settle=self._settle_early,
-            on_first_rows=self._watch_age,
+            on_first_write=self._watch_age,
         )
         for memtable in replayed:
-            if memtable.num_rows:
-                self._watch_age(memtable.generation)
+            if memtable.is_worth_flushing:
+                self._watch_age(memtable.last_position)
         if not in_order:
             # The library takes such a log over only when all of it is flushed.
             self._memtables.flush_early()
@@ -325,15 +325,14 @@ class ShardWriter:
         self._commits.alone(self._freeze)
         self._memtables.flush()
 
-    def flush_aged(self, generation: int) -> bool:
-        """Have the rows of a generation flushed in the background, because they have been here for long.
+    def flush_aged(self, position: int) -> bool:
+        """Have what stands up to a position flushed in the background, because it has been here for long.
 
-        Returns whether they are, or are somebody else's to flush by now. Of a writer that is paused, its
-        lease is taken back for as long as it takes; if another writer has the shard, that one has flushed
-        them.
+        Returns whether it is, or is somebody else's to flush by now. Of a writer that is paused, its lease
+        is taken back for as long as it takes; if another writer has the shard, that one has flushed it.
         """
         memtables = self._memtables
-        if self._closed or memtables.stopped is not None or not memtables.is_unflushed(generation):
+        if self._closed or memtables.stopped is not None or not memtables.is_unflushed(position):
             return True
         if self.lease.is_paused:
             # One at a time: where the store does not answer, each would wait for as long.
@@ -352,9 +351,9 @@ class ShardWriter:
             self.flush()
             self.pause()
 
-    def _watch_age(self, generation: int) -> None:
+    def _watch_age(self, position: int) -> None:
         if self._context.aging is not None and self._options.max_memtable_age < math.inf:
-            self._context.aging.watch(self, generation, self._options.max_memtable_age)
+            self._context.aging.watch(self, position, self._options.max_memtable_age)
 
     def pause(self) -> None:
         """Let others have the shard until something is written here again.

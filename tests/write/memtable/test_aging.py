@@ -107,7 +107,7 @@ def test_a_paused_writer_is_flushed_by_one_thread_while_the_store_does_not_answe
     table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False, max_memtable_age=600.0)
     answers = threading.Event()
     with table.writer() as writer:
-        writer.upsert([{"id": 1}])
+        (position,) = writer.upsert([{"id": 1}]).positions.values()
         writer.pause()
         (shard,) = writer._shards.writers
         flush, flushes = shard.flush, list[int]()
@@ -120,7 +120,7 @@ def test_a_paused_writer_is_flushed_by_one_thread_while_the_store_does_not_answe
         monkeypatch.setattr(shard, "flush", late)
         try:
             for _ in range(3):
-                assert not shard.flush_aged(1)
+                assert not shard.flush_aged(position)
         finally:
             answers.set()
         wait_until(lambda: unflushed(table) == 0)
@@ -132,7 +132,7 @@ def test_what_is_dropped_is_forgotten_and_the_thread_ends() -> None:
     aging = FlushByAge()
 
     class Writer:
-        def flush_aged(self, generation: int) -> bool:
+        def flush_aged(self, position: int) -> bool:
             raise AssertionError("it was dropped")
 
     aging.watch(Writer(), 1, 0.05)
@@ -141,8 +141,8 @@ def test_what_is_dropped_is_forgotten_and_the_thread_ends() -> None:
     done: list[int] = []
 
     class Slow:
-        def flush_aged(self, generation: int) -> bool:
-            done.append(generation)
+        def flush_aged(self, position: int) -> bool:
+            done.append(position)
             return True
 
     slow = Slow()

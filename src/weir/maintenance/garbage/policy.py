@@ -21,6 +21,9 @@ list when it is everything in it is old enough that nobody publishes it any more
 needs it; merged, not only flushed, as the spec has it. A reader asks for the position after the last one
 it knows, and must not take "collected" for "not written yet": what it is missing is merged, and that
 shows in the version of the base table it looks at afterwards (:mod:`weir.snapshots.snapshot`).
+Marks of writes that have changed nothing are covered without a generation, and no version of the base table
+tells a reader that it is missing some. They are kept for the fence horizon, which is far longer than readers
+go without a look at the manifest.
 
 **The fence argument (invariant I2).** Take a writer whose epoch has been superseded and that sleeps. It has
 one place to write to, the position after its last entry. Whoever holds that position has a higher epoch,
@@ -281,8 +284,13 @@ def _age(directory: Directory, terms: Terms) -> timedelta:
 def _garbage_log(
     state: ShardState, roots: ShardRoots, terms: Terms, kept: list[KeptObjects]
 ) -> tuple[int, ...]:
-    limit = state.coverage.position
-    covered = [position for position in sorted(state.log) if position <= limit]
+    coverage, limit = state.coverage, state.coverage.end
+    covered = [
+        position
+        for position in sorted(state.log)
+        if position <= coverage.position
+        or (position <= limit and terms.now - state.log[position].last_modified >= terms.fence_horizon)
+    ]
     if roots.first_position is not None and roots.first_position <= limit:
         held = [position for position in covered if position >= roots.first_position]
         if held:

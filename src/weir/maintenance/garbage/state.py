@@ -65,10 +65,19 @@ class Coverage:
         The last position that is covered; 0 if none is, or if the manifests do not tell.
     told_by : int
         The lowest manifest version that has to stay so that this can be told again.
+    beyond : int, default 0
+        The last position up to which manifests cover more without a further generation: fences, and marks
+        of writes that have changed nothing. No later than ``position`` if there are none.
     """
 
     position: int
     told_by: int
+    beyond: int = 0
+
+    @property
+    def end(self) -> int:
+        """The last position that is covered in either way."""
+        return max(self.position, self.beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +158,7 @@ def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], Shar
     """Return up to where the generations up to ``merged`` cover the log.
 
     It is told by the manifest that published the last of them, and that it is this one by the manifest
-    before it: later ones may cover more of the log.
+    before it: later ones may cover more of the log, without publishing anything.
 
     Parameters
     ----------
@@ -166,7 +175,10 @@ def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], Shar
     >>> before = ShardManifest(shard, 3, current_generation=2)
     >>> after = ShardManifest(shard, 4, current_generation=3, replay_after_wal_entry_position=17)
     >>> coverage_of(2, [3, 4], {3: before, 4: after}.__getitem__)
-    Coverage(position=17, told_by=3)
+    Coverage(position=17, told_by=3, beyond=0)
+    >>> marks = ShardManifest(shard, 5, current_generation=3, replay_after_wal_entry_position=20)
+    >>> coverage_of(2, [3, 4, 5], {3: before, 4: after, 5: marks}.__getitem__)
+    Coverage(position=17, told_by=5, beyond=20)
     """
 
     def first_beyond(generation: int) -> int:
@@ -178,7 +190,13 @@ def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], Shar
         published, before = read(versions[first]), read(versions[first - 1])
         # Of several generations published at once, only what they follow is certainly merged.
         covering = published if published.current_generation == merged + 1 else before
-        return Coverage(covering.replay_after_wal_entry_position, versions[first - 1])
-    # It cannot be told, but once the next generation is merged it can.
-    following = first_beyond(merged + 1)
-    return Coverage(0, versions[max(following - 1, 0)])
+        position, told_by = covering.replay_after_wal_entry_position, versions[first - 1]
+    else:
+        # It cannot be told, but once the next generation is merged it can.
+        position, told_by = 0, versions[max(first_beyond(merged + 1) - 1, 0)]
+    newest = read(versions[-1])
+    beyond = newest.replay_after_wal_entry_position
+    if newest.current_generation == merged + 1 and beyond > position:
+        # All generations are merged, so that it alone tells enough.
+        return Coverage(position, newest.version, beyond)
+    return Coverage(position, told_by)

@@ -208,7 +208,7 @@ class _Epochs:
 
     def guards(self, coverage: Coverage) -> frozenset[int]:
         """Return the covered positions that hold the first entry of an epoch and have to stay."""
-        covered = [position for position in sorted(self._log) if position <= coverage.position]
+        covered = [position for position in sorted(self._log) if position <= coverage.end]
         if not covered:
             return frozenset()
         last = self._begin_of_newest(covered)

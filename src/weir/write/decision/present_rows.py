@@ -218,7 +218,8 @@ class PresentRows:
         kept: dict[tuple[int, int], tuple[int, tuple[TailRun, ...]]] = {}
         groups: list[KeyGroup] = []
         for memtable in memtables:
-            place = (memtable.generation, id(schema))
+            # By position: a MemTable without rows has the generation of the one that follows it.
+            place = (memtable.first_position, id(schema))
             count, runs = self._runs.get(place, (0, ()))
             entries = memtable.entries
             if count > len(entries):

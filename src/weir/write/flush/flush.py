@@ -41,8 +41,8 @@ def flush_memtable(
 ) -> ShardManifest:
     """Turn a frozen MemTable into a flushed generation of the shard.
 
-    Replay starts after the MemTable's last position from then on. A MemTable without rows (fence
-    entries alone) moves that position and lists no generation.
+    Replay starts after the MemTable's last position from then on. A MemTable without rows (marks of writes
+    that have changed nothing) moves that position and lists no generation.
 
     Parameters
     ----------

@@ -25,8 +25,8 @@ _LOOK_AGAIN_SECONDS = 1.0
 class WithAges(Protocol):
     """A shard's writer, as its old rows are seen from here."""
 
-    def flush_aged(self, generation: int) -> bool:
-        """Have the rows of a generation flushed; return whether they are, or need not be any more."""
+    def flush_aged(self, position: int) -> bool:
+        """Have what stands up to a position flushed; return whether it is, or need not be any more."""
         ...
 
 
@@ -44,13 +44,13 @@ class FlushByAge:
         self._numbers = itertools.count()
         self._is_running = False
 
-    def watch(self, writer: WithAges, generation: int, seconds: float) -> None:
-        """Have the rows of a generation flushed when ``seconds`` have passed."""
+    def watch(self, writer: WithAges, position: int, seconds: float) -> None:
+        """Have what stands up to a position of its log flushed when ``seconds`` have passed."""
         with self._lock:
-            self._add(time.monotonic() + seconds, weakref.ref(writer), generation)
+            self._add(time.monotonic() + seconds, weakref.ref(writer), position)
 
-    def _add(self, due: float, writer: weakref.ref[WithAges], generation: int) -> None:
-        heapq.heappush(self._due, (due, next(self._numbers), writer, generation))
+    def _add(self, due: float, writer: weakref.ref[WithAges], position: int) -> None:
+        heapq.heappush(self._due, (due, next(self._numbers), writer, position))
         if not self._is_running:
             self._is_running = True
             threading.Thread(target=self._run, name="weir-age", daemon=True).start()
@@ -67,17 +67,17 @@ class FlushByAge:
                 if remaining > 0:
                     self._changed.wait(remaining)
                     continue
-                _, _, reference, generation = heapq.heappop(self._due)
+                _, _, reference, position = heapq.heappop(self._due)
             writer = reference()
             if writer is None:
                 continue
             try:
-                is_done = writer.flush_aged(generation)
+                is_done = writer.flush_aged(position)
             except Exception as error:
                 # Whatever it was, the next attempt may go better.
-                _log.warning("shard.aged_flush_failed", generation=generation, error=str(error))
+                _log.warning("shard.aged_flush_failed", position=position, error=str(error))
                 is_done = False
             del writer
             if not is_done:
                 with self._lock:
-                    self._add(time.monotonic() + _LOOK_AGAIN_SECONDS, reference, generation)
+                    self._add(time.monotonic() + _LOOK_AGAIN_SECONDS, reference, position)

@@ -38,6 +38,10 @@ class MemTable:
         Size of the rows as Arrow data, in bytes.
     held_bytes : int
         About what they take in memory, in bytes: more than ``nbytes`` where batches are small.
+    num_marks : int
+        Marks of repeatable writes, also of those that have changed nothing.
+    has_published : bool
+        Whether an entry says what was published beside the log.
     sources : SourceMarks
         How far each source has got with what the shard holds, up to the last position.
     entries : list of PositionedEntry
@@ -53,6 +57,8 @@ class MemTable:
     num_entries: int = 0
     held_bytes: int = 0
     first_position: int = 0
+    num_marks: int = 0
+    has_published: bool = False
     sources: SourceMarks = field(default_factory=SourceMarks)
     entries: list[PositionedEntry] = field(default_factory=list)
     _batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -62,9 +68,19 @@ class MemTable:
         """Look at the schema once."""
         self._overhead = batch_overhead(self.schema)
 
+    @property
+    def is_worth_flushing(self) -> bool:
+        """Whether a flush has rows for a generation, or marks without rows that replay need not read again.
+
+        Fences alone are too few. The entry that says what was published is read for as long as it stands, so
+        replay starts after it only once a generation of later rows does.
+        """
+        return self.num_rows > 0 or (self.num_marks > 0 and not self.has_published)
+
     def successor(self) -> MemTable:
-        """Return the empty MemTable of the next generation."""
-        return MemTable(self.generation + 1, self.schema, self.last_position, sources=self.sources)
+        """Return the empty MemTable that comes next: of the same generation, if no rows make one of this."""
+        generation = self.generation + 1 if self.num_rows else self.generation
+        return MemTable(generation, self.schema, self.last_position, sources=self.sources)
 
     def emptied(self) -> MemTable:
         """Return the same MemTable without its rows."""
@@ -87,6 +103,8 @@ class MemTable:
         self.entries.append(item)
         self.last_position = item.position
         header = item.entry.header
+        self.num_marks += len(header.sources)
+        self.has_published |= bool(header.published)
         if header.source is not None:
             self.sources = self.sources.with_marks(header.sources, header.answers, item.position)
         self.num_rows += item.entry.num_rows

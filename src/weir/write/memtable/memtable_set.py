@@ -49,8 +49,8 @@ class MemTables:
         What the claim has replayed, oldest first, at least one: all but the last are flushed at once.
     on_fenced : callable
         Called when a flush finds that the shard is somebody else's.
-    on_first_rows : callable
-        Called with its generation when a MemTable gets its first rows.
+    on_first_write : callable
+        Called with its position when a MemTable gets the first entry that is worth a flush.
     settle : callable
         Finds out what became of an append that is in doubt, unless a write that is under way does.
 
@@ -72,7 +72,7 @@ class MemTables:
         *,
         on_fenced: Callable[[], None],
         settle: Callable[[], None],
-        on_first_rows: Callable[[int], None],
+        on_first_write: Callable[[int], None],
     ) -> None:
         self._store = context.store
         self._wal = wal
@@ -90,7 +90,7 @@ class MemTables:
         self._indexes = context.indexes
         self._on_fenced = on_fenced
         self._settle = settle
-        self._on_first_rows = on_first_rows
+        self._on_first_write = on_first_write
         self._settling = False
         self._frozen: deque[MemTable] = deque(replayed[:-1])
         # An entry says which MemTable its rows go to. So the active one stays while an append is under way,
@@ -151,14 +151,13 @@ class MemTables:
             Bytes that were counted for it while it was queued.
         """
         with self._lock:
-            was_empty = not self._active.num_rows
+            was_worthless = not self._active.is_worth_flushing
             held_bytes = self._active.append(PositionedEntry(position, entry))
-            if was_empty and self._active.num_rows:
-                self._on_first_rows(self._active.generation)
+            if was_worthless and self._active.is_worth_flushing:
+                self._on_first_write(position)
             self._unflushed.written(queued, held_bytes)
             self._wal.remember(position, entry, held_bytes)
-            # Without rows there is nothing to make a generation of, however many fences there are.
-            if self._active.num_rows and (
+            if self._active.is_worth_flushing and (
                 self._active.num_rows >= self._options.max_memtable_rows
                 or self._active.nbytes >= self._options.max_memtable_bytes
                 or self._active.num_entries >= self._options.max_memtable_entries
@@ -178,7 +177,7 @@ class MemTables:
             self._in_doubt = in_doubt
             if self._freeze_wanted and not in_doubt:
                 self._freeze_wanted = False
-                if self._active.num_rows and self.stopped is None:
+                if self._active.is_worth_flushing and self.stopped is None:
                     self._freeze()
                     self._start_flush()
 
@@ -199,9 +198,9 @@ class MemTables:
                 self._start_flush()
 
     def freeze(self) -> None:
-        """Freeze the active MemTable if it has rows. Only between two appends, with none in doubt."""
+        """Freeze the active MemTable if that is worth a flush. Between two appends, with none in doubt."""
         with self._lock:
-            if self._active.num_rows:
+            if self._active.is_worth_flushing:
                 self._freeze()
 
     def wait_for_room(self) -> None:
@@ -267,11 +266,17 @@ class MemTables:
     def take_over(self, schema: pa.Schema) -> None:
         """Begin a MemTable with other columns; rows there are go into a generation with theirs."""
         with self._lock:
-            if self._active.num_rows:
+            if self._active.is_worth_flushing:
                 self._freeze()
                 self._start_flush()
             before = self._active
-            self._active = MemTable(before.generation, schema, before.last_position, sources=before.sources)
+            self._active = MemTable(
+                before.generation,
+                schema,
+                before.last_position,
+                has_published=before.has_published,
+                sources=before.sources,
+            )
 
     def published(self, manifest: ShardManifest) -> None:
         """Go on after generations that were published beside the MemTables, which hold no rows."""
@@ -320,7 +325,7 @@ class MemTables:
         with self._lock:
             if (
                 self.stopped is not None
-                or not self._active.num_rows
+                or not self._active.is_worth_flushing
                 or len(self._frozen) >= self._options.max_frozen_memtables
             ):
                 return
@@ -346,11 +351,11 @@ class MemTables:
         finally:
             self._settling = False
 
-    def is_unflushed(self, generation: int) -> bool:
-        """Whether rows of a generation, or of one before it, are in memory still."""
+    def is_unflushed(self, position: int) -> bool:
+        """Whether what stands at a position, or before it, waits for a flush still."""
         with self._lock:
             oldest = self._frozen[0] if self._frozen else self._active
-            return bool(oldest.num_rows) and oldest.generation <= generation
+            return oldest.is_worth_flushing and oldest.first_position <= position
 
     def retry_flush(self) -> None:
         """Start a flush that failed anew, if it is time."""
