@@ -84,11 +84,16 @@ class Wave:
     """
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began = _uptime()
 
     def was_short(self) -> bool:
         """Whether all that was asked since it began is as if it had been asked in the order that matters."""
-        return time.monotonic() - self._began < _WAVE_SECONDS
+        return _uptime() - self._began < _WAVE_SECONDS
+
+
+def _uptime() -> float:
+    """Return a time that, on Linux, also goes on while the system sleeps: hours may pass for others then."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,12 @@ def test_the_limit_is_far_below_what_fences_are_kept_for() -> None:
     assert timedelta(seconds=10 * MAX_UNCERTAIN_SECONDS) <= timedelta(hours=1) < DEFAULT_FENCE_HORIZON
 
 
-def test_a_claim_that_sleeps_before_its_fence(table: weir.Table, clock: Clock) -> None:
+def test_a_claim_that_sleeps_before_its_fence(
+    table: weir.Table, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Hours pass, which the clock of the system tells.
+    monkeypatch.setattr("weir.engine.concurrent_map._WAVE_SECONDS", 0.0)
+
     class SleepsBeforeFence(Wal):
         def append(self, position: int, data: Sequence[Bytes]) -> None:
             others_go_on(table, clock)
