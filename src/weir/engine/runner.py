@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol, TypeVar
 
-__all__ = ["Runner", "ThreadRunner", "is_distributed"]
+__all__ = ["Runner", "ThreadRunner", "in_one_go", "is_distributed"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -57,3 +57,12 @@ class ThreadRunner:
 def is_distributed(runner: Runner) -> bool:
     """Whether a runner has machines of its own: one that does says so in its attribute ``is_distributed``."""
     return bool(getattr(runner, "is_distributed", False))
+
+
+def in_one_go(runner: Runner) -> Runner:
+    """Return a runner for tasks all of whose answers are needed before anything else can be done.
+
+    One that divides tasks to have the first answers sooner says in its method ``in_one_go`` what does not.
+    """
+    made: Runner = getattr(runner, "in_one_go", lambda: runner)()
+    return made

@@ -32,7 +32,7 @@ from weir.base.row_commit import FragmentLeft, RowChange, commit_rows, deletion_
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
-from weir.engine.runner import Runner
+from weir.engine.runner import Runner, in_one_go
 from weir.errors import (
     ConflictError,
     CorruptionError,
@@ -68,7 +68,7 @@ def merge_in_waves(tasks: Sequence[MergeTask], base: BaseTable, runner: Runner) 
     runner : Runner
         Executes the tasks of the waves.
     """
-    work = _Work(runner)
+    work = _Work(in_one_go(runner))
     try:
         for attempt in range(_MAX_ATTEMPTS):
             wait_for_turn(attempt)

@@ -6,12 +6,13 @@ themselves: a task brings the storage options along and opens what it works on w
 
 from __future__ import annotations
 
+import copy
 import functools
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -89,6 +90,12 @@ class SparkRunner:
     def __repr__(self) -> str:
         """Show into how many jobs tasks are divided; what a session is set to may be secret."""
         return f"SparkRunner(jobs={self._jobs})"
+
+    def in_one_go(self) -> Self:
+        """Return a runner whose tasks are one Spark job: submitting one takes as long as a small task."""
+        made = copy.copy(self)
+        made._jobs = 1
+        return made
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """Yield ``function(task)`` for every task, as the jobs that they are divided into end.
