@@ -29,7 +29,7 @@ class RecordingRunner:
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
         for task in tasks:
             sent = pickle.dumps((function, task))
-            self.tasks.setdefault(function.__name__, []).append((task, sent))
+            self.tasks.setdefault(getattr(function, "func", function).__name__, []).append((task, sent))
             there, received = pickle.loads(sent)
             yield pickle.loads(pickle.dumps(there(received)))
 

@@ -84,6 +84,8 @@ CHANGES: dict[str, Callable[[weir.Table], object]] = {
 def test_whatever_commits_sets_aside_what_is_torn(
     table: weir.Table, change: Callable[[weir.Table], object]
 ) -> None:
+    rows = pa.table({"id": [4], "value": ["b"]}).cast(table.schema)
+    lance.write_dataset(rows, table.uri, mode="append")
     with table.writer() as writer:
         writer.upsert([{"id": 5, "value": "e"}])
     newest = lance.dataset(table.uri).version

@@ -54,7 +54,7 @@ from weir.write.lease.lease_owner import new_lease_owner
 
 __all__ = ["Namespace", "Opened", "holder_of"]
 
-_ATTEMPTS = 10
+_ATTEMPTS = 64
 _NEW = "new"
 """A table with a column of this name cannot decide by conditions on the row to be written."""
 
