@@ -127,7 +127,7 @@ def test_a_commit_in_between_is_noticed_and_the_change_applied_to_it(tmp_path: P
     newer = update_details(base, change)
     assert seen == [0, 6]
     assert (newer.details.num_shards, newer.details.merged_generation(shard)) == (9, 6)
-    # The version that lost the race has left nothing behind. The first one has its transaction in the manifest.
+    # The version that lost the race has left nothing behind. The first has its transaction in the manifest.
     transactions = [entry.path for entry in base.store.list("_transactions")]
     assert len(transactions) == len(list((Path(base.uri) / "_versions").glob("*.manifest"))) - 1
 
