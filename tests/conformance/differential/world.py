@@ -693,6 +693,8 @@ class World:
         lance.dataset(str(self.place)).optimize.optimize_indices()
 
     def lance_cleans_up(self, chance: random.Random) -> None:
+        if self.copied_branch:
+            return  # the library looks for a branch where it made it
         lance.dataset(str(self.place)).cleanup_old_versions(timedelta(0), delete_unverified=False)
 
     def lance_restores(self, chance: random.Random) -> None:
