@@ -34,11 +34,11 @@ from weir.base.table import BaseTable
 from weir.engine.runner import ThreadRunner
 from weir.format.index_details import MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
-from weir.merge import merged_keys, new_rows
+from weir.merge import merged_keys, new_rows, replaced_rows
 from weir.merge.commit import merge_runs
 from weir.merge.merged_keys import MergedKeys, gathered_keys, read_keys, write_keys
 from weir.merge.plan import plan_merge
-from weir.merge.replaced_rows import replaced_rows_tasks
+from weir.merge.replaced_rows import SearchedIndex, replaced_rows_tasks
 from weir.merge.service import merge_rounds
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
@@ -187,3 +187,18 @@ def test_a_merge_whose_keys_are_gathered(
     assert contents(base.latest()) == model
     assert [progress(base, shard) for shard in SHARDS] == [1, 1, 1, 1]
     assert unreferenced(base) == set()
+
+
+@pytest.mark.parametrize(("keys", "tasks"), [(1_000, 1), (2_000_000, 2)])
+def test_many_keys_are_looked_for_by_several_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int, tasks: int
+) -> None:
+    base = large_table(tmp_path, 10)
+    monkeypatch.setattr(
+        replaced_rows, "searched_index", lambda _, wanted: SearchedIndex("id", wanted, frozenset())
+    )
+    found = replaced_rows_tasks(base, range(10), [MergedKeys(keys, 0, path="data/keys.lance")])
+    assert [task.index for task in found] == (["id"] if tasks == 1 else [None, None])
+    assert sorted(number for task in found for number in task.fragment_ids) == sorted(
+        fragment_sizes(base.dataset)
+    )

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weir.format.index_details import IndexDetails, ShardSpec
 
-__all__ = ["FEATURE", "RESHARDING", "has_begun", "is_resharding", "newest_spec_id", "resharded"]
-__all__ += ["resharding_begun"]
+__all__ = [
+    "FEATURE",
+    "RESHARDING",
+    "has_begun",
+    "is_resharding",
+    "newest_spec_id",
+    "resharded",
+    "resharding_begun",
+]
 
 FEATURE = "resharded"
 """Name of the feature of tables with shards of several rules."""

@@ -3,7 +3,7 @@
 Where the key index knows the fragments, its pages are searched: those alone that may have one of the keys.
 Of a key of several columns, the index of the one that tells most rows apart says which rows may have it, and
 of these the other columns are read. The keys of other fragments are read, and each looked for among the
-merged ones.
+merged ones; so are all, by several tasks, where there are so many merged keys that every page would be read.
 """
 
 from __future__ import annotations
