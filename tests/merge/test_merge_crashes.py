@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from tests.base.table_kit import apply, contents, new_table, progress, write_generation
 from tests.crashes import kill_at
 
+import weir
 from weir.engine.runner import ThreadRunner
 from weir.merge.commit import merge_run, merge_runs
 from weir.merge.plan import MergeTask
@@ -59,3 +61,32 @@ def test_a_killed_merger_leaves_a_merge_that_can_be_finished(
     assert contents(base.latest()) == model
     assert progress(base, SHARD) == 2
     assert merge_run(task).was_already_merged
+
+
+def merge_table(uri: str) -> None:
+    weir.open(uri).maintenance.merge()
+
+
+@pytest.mark.parametrize("change", ["upsert", "delete"])
+def test_the_next_merge_brings_the_key_index_to_what_a_killed_one_has_merged(
+    tmp_path: Path, change: str
+) -> None:
+    # Otherwise its generations are never collected, for collection waits for the index.
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    table = weir.create(tmp_path / "table", schema, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert(pa.table({"id": range(10), "v": range(10)}, schema=schema))
+        writer.flush()
+        table.maintenance.merge()
+        if change == "upsert":
+            writer.upsert(pa.table({"id": [10], "v": [10]}, schema=schema))
+        else:
+            writer.delete([3])
+    kill_at("merge.after_commit", merge_table, table.uri)
+    table = weir.open(table.uri)
+    [left] = [one for one in table.status().indexes if one.name == "id_idx"]
+    assert set(left.behind.values()) == {1}
+    report = table.maintenance.merge()
+    [index] = [one for one in table.status().indexes if one.name == "id_idx"]
+    assert (report.generations, index.behind) == (0, {})
+    assert table.maintenance.merge().version == report.version

@@ -27,6 +27,7 @@ __all__ = [
     "build_key_index",
     "build_missing_segments",
     "extend_key_index",
+    "is_behind_merges",
     "key_index_name",
     "key_index_names",
 ]
@@ -84,6 +85,18 @@ def extend_key_index(base: BaseTable) -> BaseTable:
         lambda base, dataset: build_key_index(dataset, base.primary_key),
         doing="extending the key index",
     )
+
+
+def is_behind_merges(base: BaseTable) -> bool:
+    """Whether a key index is not credited with all that is merged: whoever merged did not get so far."""
+    details = base.details
+    merged = {(one.shard_id, one.generation) for one in details.merged_generations}
+    credited = {
+        one.index_name: {(covered.shard_id, covered.generation) for covered in one.caught_up}
+        for one in details.index_catchup
+    }
+    names = key_index_names(base.dataset, base.primary_key).values()
+    return any(merged - credited.get(name, set()) for name in names)
 
 
 def build_missing_segments(base: BaseTable) -> SegmentChange | None:

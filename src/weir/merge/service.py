@@ -18,7 +18,7 @@ from uuid import UUID
 
 from weir.base.column_marks import mark_columns
 from weir.base.details_commit import may_have_dropped_fields, note_unknown_fields, restore_unknown_fields
-from weir.base.key_index import build_missing_segments, extend_key_index
+from weir.base.key_index import build_missing_segments, extend_key_index, is_behind_merges
 from weir.base.published import commit_shards, is_left_behind
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import Wave
@@ -321,8 +321,9 @@ def merge_generations(
                 on_progress(done, total)
     # Where others have committed since, that is found out when the index and the shards are published.
     after = last or base.latest()
-    # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again.
-    if groups or is_left_behind(after):
+    # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again, or have
+    # died after their commit. As long as the index lags, nobody collects what is merged.
+    if groups or is_left_behind(after) or is_behind_merges(after):
         version = _index_and_publish(after, base.details, manifests)
     else:
         version = restore_unknown_fields(after, base.details).version
