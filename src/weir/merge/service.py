@@ -321,8 +321,8 @@ def merge_generations(
                 on_progress(done, total)
     # Where others have committed since, that is found out when the index and the shards are published.
     after = last or base.latest()
-    # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again, or have
-    # died after their commit. As long as the index lags, nobody collects what is merged.
+    # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again, or
+    # have died after their commit. As long as the index lags, nobody collects what is merged.
     if groups or is_left_behind(after) or is_behind_merges(after):
         version = _index_and_publish(after, base.details, manifests)
     else:
