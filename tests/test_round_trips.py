@@ -52,7 +52,8 @@ def test_the_first_hour_of_a_table(endpoint: RecordedEndpoint, monkeypatch: pyte
     uri, options = endpoint.endpoint.new_uri(), endpoint.endpoint.options
     with endpoint.recorded() as trips:
         table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
-    assert len(trips) <= 6, names(trips)
+    # Whether there is one; two files of the key index; its manifest, and whether the library finds it.
+    assert len(trips) <= 5, names(trips)
     with table.writer(flush_on_close=False) as writer:
         with endpoint.recorded() as trips:
             writer.upsert(rows(0))
@@ -84,7 +85,8 @@ def test_the_first_hour_of_a_table(endpoint: RecordedEndpoint, monkeypatch: pyte
 
         with endpoint.recorded() as trips:
             writer.flush()
-        assert len(trips) <= 10 + LOOK, names(trips)
+        # The list of the indexes is read with the first flush of whoever has made the table.
+        assert len(trips) <= 11 + LOOK, names(trips)
         writer.upsert(rows(20))
         # What others write is seen by the wave that finds it.
         assert reader.scan().count() == 30
@@ -92,6 +94,9 @@ def test_the_first_hour_of_a_table(endpoint: RecordedEndpoint, monkeypatch: pyte
         with endpoint.recorded() as trips:
             assert reader.scan().count() == 40
         assert len(trips) <= 6, names(trips)
+        with endpoint.recorded() as trips:
+            writer.flush()
+        assert len(trips) <= 10 + LOOK, names(trips)
 
 
 def test_merges(endpoint: RecordedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +114,8 @@ def test_merges(endpoint: RecordedEndpoint, monkeypatch: pytest.MonkeyPatch) -> 
         writer.flush()
         with endpoint.recorded() as trips:
             assert table.maintenance.merge().rows_upserted == 10
-        # The version that the merge before has made, and the keys of its rows.
-        assert len(trips) <= 21, names(trips)
+        # The keys of the rows that the merge before has merged.
+        assert len(trips) <= 20, names(trips)
     assert table.scan().count() == 20
 
 

@@ -47,6 +47,7 @@ from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
 from weir.format.recorded_columns import sources_there
 from weir.format.recorded_key import PRIMARY_KEY
 from weir.format.resolution import Resolution, resolve
+from weir.format.table_manifest import head_message, made_by_one_transaction
 from weir.format.wal_entry import TOMBSTONE
 from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
@@ -217,14 +218,16 @@ class BaseTable:
 
     @classmethod
     def of_published(cls, store: ObjectStore, manifest: TableManifest) -> BaseTable:
-        """Open a version that was published here a moment ago.
+        """Open a version that was published here a moment ago. One request: it is not read again.
+
+        The library makes sure that it is there, and reads the list of its indexes once it needs them.
 
         Raises
         ------
         SnapshotExpiredError
             It does not exist any more.
         """
-        base = cls._pinned(store, open_dataset(store, version=manifest.version), manifest)
+        base = cls._pinned(store, _open(store, manifest.version, manifest), manifest)
         base._is_made_here = True
         return base
 
@@ -536,7 +539,7 @@ class BaseTable:
         if dataset.version == self.version:
             return self if not self._torn else BaseTable._pinned(self._store, dataset, session=self._session)
         try:
-            manifest = _manifest_of(self._store, dataset)
+            manifest = self._known_manifest(dataset) or _manifest_of(self._store, dataset)
         except SnapshotExpiredError as error:
             return self._latest_sound(error)
         if what_is_torn(self._store, manifest) is not None:
@@ -547,6 +550,19 @@ class BaseTable:
         if self._session.is_stale_at(manifest.index_segments()):
             return BaseTable.open(self._store)
         return BaseTable._pinned(self._store, dataset, manifest, session=self._session)
+
+    def _known_manifest(self, dataset: lance.LanceDataset) -> TableManifest | None:
+        """Return the manifest of a version that the library has just found, where it is known already.
+
+        That of a table in whose place a backup was put may have its number. So it has to name the transaction
+        that the library's has, of which no two have the same.
+        """
+        known = None if self._store.is_local else self.engine.cache.get(self._manifest_key)
+        if known is None or known[1].version != dataset.version:
+            return None
+        manifest: TableManifest = known[1]
+        *_, found = dataset.__getstate__()[:4]  # type: ignore[no-untyped-call]
+        return manifest if made_by_one_transaction(manifest.data, found, where=manifest.where) else None
 
     def after(self, dataset: lance.LanceDataset) -> BaseTable | None:
         """Return the version that a copy of this one's dataset has committed: one request.
@@ -707,9 +723,14 @@ def _check_out_latest(store: ObjectStore, dataset: lance.LanceDataset) -> None:
         raise _damaged(store, error) from error
 
 
-def _open(store: ObjectStore, version: int | None) -> lance.LanceDataset:
+def _open(
+    store: ObjectStore, version: int | None, manifest: TableManifest | None = None
+) -> lance.LanceDataset:
+    known = None if manifest is None else head_message(manifest.data, where=manifest.where)
     try:
-        return lance.dataset(store.uri, version=version, storage_options=library_options(store))
+        return lance.LanceDataset(
+            store.uri, version, storage_options=library_options(store), serialized_manifest=known
+        )
     except LIBRARY_ERRORS as error:
         if classify(error) is LibraryFailure.ABSENT:
             if version is None:

@@ -30,8 +30,10 @@ __all__ = [
     "decode_files",
     "decode_index_section",
     "decode_restored_version",
+    "head_message",
     "ids_in_every_fragment",
     "made_at",
+    "made_by_one_transaction",
     "read_head",
     "read_sections",
     "with_index_details",
@@ -248,6 +250,34 @@ def read_head(manifest: Bytes, *, where: str) -> memwal_pb2.TableManifest:
     """
     view = memoryview(manifest).cast("B")
     return _read(memwal_pb2.TableManifest(), view, _head_offset(view, where), "table manifest", where)
+
+
+def head_message(manifest: Bytes, *, where: str) -> bytes:
+    """Return the ``Manifest`` message of a manifest file as it is stored there.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest.
+    """
+    return messages.serialize(read_head(manifest, where=where))
+
+
+def made_by_one_transaction(manifest: Bytes, message: bytes, *, where: str) -> bool:
+    """Whether a manifest file and a ``Manifest`` message name the same transaction, and have one number.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest, or no such message.
+    """
+    head = read_head(manifest, where=where)
+    other = messages.parse(memwal_pb2.TableManifest(), message, what="table manifest", where=where)
+    return bool(
+        head.transaction_file
+        and head.transaction_file == other.transaction_file
+        and head.version == other.version
+    )
 
 
 def made_at(manifest: Bytes, *, where: str) -> int | None:

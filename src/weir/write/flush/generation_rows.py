@@ -102,16 +102,28 @@ class GenerationRows:
         return self.written.take(pa.array(self.newest))
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows, in the order that they are laid out in, some 2 MiB at a time."""
+        """Yield the live rows, in the order that they are laid out in, some 2 MiB at a time.
+
+        Small batches are gathered; those that are large enough are handed on as they are.
+        """
         total = self.written.num_rows
         step = max(total * _PIECE_BYTES // max(self.written.nbytes, 1), 1)
         counts = np.zeros(total, dtype=np.bool_)
         counts[self.newest] = True
-        for start in range(0, total, step):
-            piece = self.written.slice(start, step)
-            mask = counts[start : start + step]
-            if not mask.all():
-                piece = piece.filter(pa.array(mask))
-            for batch in piece.combine_chunks().to_batches():
-                if batch.num_rows:
-                    yield unsliced(batch)
+        gathered: list[pa.RecordBatch] = []
+        at = waiting = 0
+        for batch in self.written.to_batches(max_chunksize=step):
+            mask = counts[at : at + batch.num_rows]
+            at += batch.num_rows
+            live = batch if mask.all() else batch.filter(pa.array(mask))
+            is_large = 2 * live.num_rows >= step
+            if gathered and (is_large or waiting + live.num_rows > step):
+                yield unsliced(pa.concat_batches(gathered))
+                gathered, waiting = [], 0
+            if is_large:
+                yield unsliced(live)
+            elif live.num_rows:
+                gathered.append(live)
+                waiting += live.num_rows
+        if gathered:
+            yield unsliced(pa.concat_batches(gathered))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar, cast
 from uuid import UUID
 
 import lance
@@ -42,6 +43,9 @@ from weir.write.flush.generation_rows import GenerationRows
 from weir.write.flush.generation_summary import summarize
 
 __all__ = ["write_generation"]
+
+One = TypeVar("One")
+Other = TypeVar("Other")
 
 _KEY_INDEX_FILE_VERSION = "2.0"
 _DATA = "data"
@@ -102,26 +106,22 @@ def write_generation(
     name = name or layout.generation_name(secrets.token_hex(4), generation)
     place = _Place(store, layout.generation_path(shard_id, name))
     keys = rows.columns(key_columns)
-    with _library_failures(place):
-        written = _write_rows(place, rows, urgency)
+    if rows.is_large:
+        # The library takes one processor for most of it, and lets go of the interpreter.
+        written, of_keys = _both(
+            store, partial(_write_rows, place, rows, urgency), lambda: _key_files(place, rows, keys).stored()
+        )
+    else:
+        written, of_keys = _write_rows(place, rows, urgency), _key_files(place, rows, keys)
     failpoint.reach("flush.after_data")
     wanted = [
         one for one in indexes if is_worth_building(one, rows.num_rows) and is_on(one, rows.written.schema)
     ]
     built = build_generation_indexes(written.dataset(place), wanted) if wanted else ()
     failpoint.reach("flush.after_indexes")
-    bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes() if keys else None
-    bloom_filter_checksum = None if bloom_filter is None else xxhash.xxh64_intdigest(bloom_filter)
-    files: list[Callable[[], object]] = [
-        partial(store.put, path, data) for path, data in written.unstored.items()
-    ]
-    if rows.is_settled:
-        # Without it the LSM readers of the library stop, which know of no merge engine, and of no table
-        # without a key.
-        files += _key_index_files(place, keys)
-    if bloom_filter is not None:
-        files.append(partial(store.put, f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter))
-    own = {} if bloom_filter_checksum is None else {layout.BLOOM_FILTER: bloom_filter_checksum}
+    unstored = [partial(store.put, path, data) for path, data in written.unstored.items()]
+    checksum = of_keys.bloom_filter_checksum
+    own = {} if checksum is None else {layout.BLOOM_FILTER: checksum}
 
     def put_catalog() -> None:
         catalog = replace(
@@ -133,7 +133,7 @@ def write_generation(
         store.put(f"{place.path}/{layout.CATALOG}", generation_catalog.encode(catalog))
 
     # The catalog of a local disk holds checksums of all the others: they come one after the other there.
-    _write_all(store, [*files, put_catalog])
+    _write_all(store, [*unstored, *of_keys.unstored, put_catalog])
     failpoint.reach("flush.after_key_index")
     store.sync(place.path)
     return FlushedGeneration(
@@ -142,7 +142,7 @@ def write_generation(
         in_memory_bytes=in_memory_bytes,
         physical_rows=rows.num_rows,
         primary_key_bytes=sum(key.nbytes for key in keys),
-        bloom_filter_checksum=bloom_filter_checksum,
+        bloom_filter_checksum=checksum,
     )
 
 
@@ -181,7 +181,49 @@ class _Written:
         return lance.dataset(place.uri, storage_options=place.storage_options)
 
 
+@dataclass(frozen=True, slots=True)
+class _KeyFiles:
+    """The files by which keys are found.
+
+    Parameters
+    ----------
+    bloom_filter_checksum : int or None
+        None where the rows have no key.
+    unstored : tuple of callable
+        What stores those that are not stored yet.
+    """
+
+    bloom_filter_checksum: int | None
+    unstored: tuple[Callable[[], object], ...]
+
+    def stored(self) -> _KeyFiles:
+        """Return the same, once all of them are stored."""
+        for store in self.unstored:
+            store()
+        return replace(self, unstored=())
+
+
+def _key_files(place: _Place, rows: GenerationRows, keys: list[pa.Array]) -> _KeyFiles:
+    """Make the bloom filter and the key index."""
+    checksum = None
+    files: list[Callable[[], object]] = []
+    if rows.is_settled:
+        # Without it the LSM readers of the library stop, which know of no merge engine, and of no table
+        # without a key.
+        files += _key_index_files(place, keys)
+    if keys:
+        bloom_filter = BloomFilter.build(hash_keys(keys)).to_bytes()
+        checksum = xxhash.xxh64_intdigest(bloom_filter)
+        files.append(partial(place.store.put, f"{place.path}/{layout.BLOOM_FILTER}", bloom_filter))
+    return _KeyFiles(checksum, tuple(files))
+
+
 def _write_rows(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> _Written:
+    with _library_failures(place):
+        return _rows_written(place, rows, urgency)
+
+
+def _rows_written(place: _Place, rows: GenerationRows, urgency: Callable[[], float]) -> _Written:
     schema = rows.written.schema
     plain = without_field_ids(schema, births=False)
     data: pa.Table | pa.RecordBatchReader
@@ -240,9 +282,20 @@ def _renumbered(place: _Place, dataset: lance.LanceDataset, numbers: Mapping[int
     return lance.dataset(place.uri, storage_options=place.storage_options)
 
 
+def _both(store: ObjectStore, one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
+    """Do two things at once; when one fails, the other has ended too."""
+    done = concurrent_map(_call, (one, other), is_local=False, engine=store.engine)
+    first, second = done
+    return cast("One", first), cast("Other", second)
+
+
+def _call(what: Callable[[], object]) -> object:
+    return what()
+
+
 def _write_all(store: ObjectStore, files: Sequence[Callable[[], object]]) -> None:
     """Write files: all at once where each is a round trip."""
-    for _ in concurrent_map(lambda write: write(), files, is_local=store.is_local, engine=store.engine):
+    for _ in concurrent_map(_call, files, is_local=store.is_local, engine=store.engine):
         pass
 
 
