@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from weir.engine.context import EngineContext
 from weir.errors import LeaseHeldError, OptionError
 from weir.maintenance.upkeep_lease import held_upkeep, read_upkeep_lease
 from weir.storage.metered import MeteredStore
+from weir.storage.open import open_store
 from weir.table.maintenance import TableMaintenance
 from weir.table.upkeep import Upkeep
 
@@ -149,6 +152,7 @@ def test_an_unknown_word_in_the_environment_is_refused(tmp_path: Path, weir_pyth
 ENDS_DURING_UPKEEP = """
 import sys, threading, time, weir
 from weir.storage.metered import MeteredStore
+from weir.storage.open import open_store
 from weir.table.maintenance import TableMaintenance
 from weir.table.upkeep import Upkeep
 steps, begun = [], threading.Event()
@@ -254,6 +258,59 @@ def test_looks_at_a_table_at_rest_get_rarer_and_write_nothing(
     assert soon - first == 3900.5
     assert made.status().base_rows == 2
     assert look() - soon == 100
+    assert context.metrics.upkeep_failures.value() == 0
+    upkeep.stop()
+
+
+def test_of_many_tables_at_rest_only_one_that_is_written_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that only waiting moves. Of 12 looks at each of the others 1 is left, after some hours."""
+    now = [0.0]
+    context = EngineContext()
+    upkeep = Upkeep(context, weir.UpkeepPolicy(look_every=timedelta(seconds=100)), uptime=lambda: now[0])
+    monkeypatch.setattr(upkeep, "_wake", lambda: None)
+    made = weir.create(tmp_path / "0", rows(1), primary_key="id", fsync=False)
+    made.maintenance.merge()
+    places = [tmp_path / str(number) for number in range(20)]
+    for place in places[1:]:
+        shutil.copytree(places[0], place)
+    stores = [MeteredStore(open_store(place, fsync=False), context) for place in places]
+    for store in stores:
+        upkeep.opened(store)
+
+    def requests() -> float:
+        samples = context.metrics.storage_requests.samples()
+        return sum(sample.value for sample in samples if isinstance(sample.value, float))
+
+    def looks_for(seconds: float) -> list[str]:
+        """Return at which tables is looked in that time."""
+        end, seen = now[0] + seconds, []
+
+        def wait(remaining: float) -> None:
+            now[0] = min(now[0] + remaining, end)
+            if now[0] == end:
+                raise TimeoutError
+
+        monkeypatch.setattr(upkeep._changed, "wait", wait)
+        with suppress(TimeoutError):
+            while (tended := upkeep._next()) is not None:
+                upkeep._tend(tended)
+                seen.append(Path(tended.store.uri).name)
+        return seen
+
+    assert len(looks_for(10_000)) > 5 * len(places)
+    before = requests()
+    assert sorted(looks_for(1200)) == sorted(place.name for place in places)
+    # The shards, the newest manifest of one, whether another has followed, and the end of its log.
+    assert requests() - before <= 4 * len(places)
+
+    writer = weir.open(places[7], fsync=False)
+    writer.upsert(rows(2))
+    writer._kept.let_go()
+    upkeep.changed(stores[7])
+    assert looks_for(99) == ["7"]
+    assert writer.status().base_rows == 2
     assert context.metrics.upkeep_failures.value() == 0
     upkeep.stop()
 

@@ -204,11 +204,14 @@ class Upkeep:
     def _tend(self, tended: _Tended) -> None:
         where, began = tended.store.uri, self._uptime()
         try:
-            # Before the lease, which would be left where a table was dropped.
-            table = self._opened(tended)
+            if tended.table is None:
+                tended.table = OpenTable(tended.store, BaseTable.open(tended.store))
+            table = tended.table
             if self._is_at_rest(tended, table):
                 due = self._next_look(tended)
             else:
+                # Before the lease, which would be left where the table was dropped.
+                table.base.latest()
                 with held_upkeep(tended.store) as lease:
                     due = self._round(tended, table, lease.check)
                 tended.idle_looks = max(tended.idle_looks, 0)
@@ -236,14 +239,6 @@ class Upkeep:
             rest = (now - began) * (1 / self._policy.max_share - 1)
             self._rests_until = now + min(rest, _LONGEST_REST_SECONDS)
             self._schedule(tended, due if tended.failures else min(tended.due, due))
-
-    def _opened(self, tended: _Tended) -> OpenTable:
-        """Return the table as it is now."""
-        if tended.table is None:
-            tended.table = OpenTable(tended.store, BaseTable.open(tended.store))
-        else:
-            tended.table.base.latest()
-        return tended.table
 
     def _is_at_rest(self, tended: _Tended, table: OpenTable) -> bool:
         """Whether there is nothing to do; at the first look there may be what a merge that died has left."""
