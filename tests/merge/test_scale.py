@@ -19,6 +19,7 @@ from lance.fragment import FragmentMetadata
 from tests.base.table_kit import apply, contents, new_table, progress, write_generation
 from tests.merge.test_waves import SHARDS, START, task_of, unreferenced
 
+import weir
 from weir.base.create import create_base_table
 from weir.base.key_index import extend_key_index
 from weir.base.manifest import read_manifest
@@ -40,6 +41,7 @@ from weir.merge.merged_keys import MergedKeys, gathered_keys, read_keys, write_k
 from weir.merge.plan import plan_merge
 from weir.merge.replaced_rows import SearchedIndex, replaced_rows_tasks
 from weir.merge.service import merge_rounds
+from weir.read.plan import DatasetTask
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 
@@ -100,6 +102,12 @@ def a_merge(directory: Path, fragments: int, shards: int) -> dict[str, float]:
     assert len(tasks) <= 256 + 1
     assert sorted(number for task in tasks for number in task.fragment_ids) == sorted(there)
     taken["bytes of tasks"] = sum(len(pickle.dumps(task)) for task in tasks)
+    table = weir.open(base.uri, maintenance="off")
+    (scan,) = timed("plan a scan", lambda: table.scan(["id"]).plan().tasks)
+    assert isinstance(scan, DatasetTask)
+    parts = timed("tasks of a scan", lambda: list(scan.split(ROWS_PER_FRAGMENT)))
+    assert sum(rows for _, rows in parts) == fragments * ROWS_PER_FRAGMENT
+    taken["bytes of tasks of a scan"] = sum(len(pickle.dumps(part)) for part, _ in parts)
     left = []
     for number in range(0, fragments, 2):
         deleted = {
@@ -129,6 +137,7 @@ def test_what_tasks_are_told_is_bounded(tmp_path: Path) -> None:
     taken = a_merge(tmp_path, fragments=1_500, shards=100)
     # The numbers of its fragments, and of each shard the name of a file of keys: no rows, no keys.
     assert taken["bytes of tasks"] < 1_500 * 16 + 257 * (100 * 100 + 4_000)
+    assert taken["bytes of tasks of a scan"] < (1_500 + 100) * 1_000
 
 
 @pytest.mark.long
@@ -140,6 +149,7 @@ def test_a_thousand_shards_and_a_hundred_billion_rows(tmp_path: Path) -> None:
     print({name: round(value, 2) for name, value in taken.items()}, f"{more} MiB more at the most")
     assert more < 2 * 1024
     assert taken["bytes of tasks"] < 64 * 1024 * 1024
+    assert taken["bytes of tasks of a scan"] < 128 * 1024 * 1024
 
 
 def test_keys_that_travel_with_tasks_are_few_however_many_runs_there_are(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from weir.errors import FilterError
+from weir.errors import FilterError, UnsupportedError
 from weir.spark.statements.constants import condition_text
 
 SCHEMA = pa.schema(
     [
         ("n", pa.int32()),
         ("x", pa.float64()),
+        ("f", pa.float32()),
         ("price", pa.decimal128(10, 2)),
         ("text", pa.string()),
         ("v", pa.list_(pa.int32())),
@@ -33,6 +34,8 @@ KNOWN = {
     "CAST(CURRENT_TIMESTAMP() AS DATE)": pa.scalar(date(2026, 1, 1)),
     "CURRENT_DATE": pa.scalar(date(2026, 1, 1)),
     "DATE_ADD(CURRENT_DATE, 7 * -1)": pa.scalar(date(2025, 12, 25)),
+    "NOW()": pa.scalar(NEW_YEAR, pa.timestamp("us", "America/New_York")),
+    "CAST(NOW() AS TIMESTAMP)": pa.scalar(NEW_YEAR, pa.timestamp("us", "America/New_York")),
     "CURRENT_TIMESTAMP()": pa.scalar(NEW_YEAR, pa.timestamp("us", "America/New_York")),
     "CAST(CURRENT_TIMESTAMP() AS TIMESTAMP)": pa.scalar(NEW_YEAR, pa.timestamp("us", "America/New_York")),
     "CAST('2026-01-01' AS TIMESTAMP)": pa.scalar(NEW_YEAR, pa.timestamp("us", "America/New_York")),
@@ -58,7 +61,13 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
     [
         ("n / 4 > 1", "CAST(n AS DOUBLE) / NULLIF(4, 0) > 1"),
         ("n / 4.0 > x / 2", "n / NULLIF(4.0, 0) > x / NULLIF(2, 0)"),
-        ("price / n > 1", "price / NULLIF(n, 0) > 1"),
+        ("CAST(price AS DOUBLE) / n > 1", "CAST(price AS DOUBLE) / NULLIF(n, 0) > 1"),
+        (
+            "f = 0.5 OR f = f AND f IN (1, 2)",
+            "CAST(f AS DOUBLE) = 0.5 OR f = f AND CAST(f AS DOUBLE) IN (1, 2)",
+        ),
+        ("price * 1.10 > x - 1", "price * CAST('1.10' AS DECIMAL(3, 2)) > x - 1"),
+        ("n + 1 = -n * x", "CAST(n AS BIGINT) + 1 = -CAST(n AS BIGINT) * x"),
         (
             "info.n / 2 = new.n / 2",
             "CAST(info.n AS DOUBLE) / NULLIF(2, 0) = CAST(new.n AS DOUBLE) / NULLIF(2, 0)",
@@ -66,8 +75,8 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
         ("v[0] = n", "v[1] = n"),
         ("v[n] = element_at(v, 1)", "v[(n) + 1] = v[1]"),
         (
-            "CAST(text AS INT) = 1 OR try_cast(text AS INT) = 2",
-            "CAST(text AS INT) = 1 OR TRY_CAST(text AS INT) = 2",
+            "CAST(text AS INT) = 1 OR try_cast(x AS INT) = 2",
+            "CAST(text AS INT) = 1 OR TRY_CAST(x AS INT) = 2",
         ),
         ("element_at(v, -1) = v[2]", "v[-1] = v[3]"),
         ("concat(text, '!') = text", "(text || '!') = text"),
@@ -86,11 +95,40 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
         ("n = CAST('x' AS INT)", "n = NULL"),
         ("CASE WHEN 1 + 1 = n THEN -1 ELSE n END = 1", "CASE WHEN 2 = n THEN -1 ELSE n END = 1"),
         ("v = array(1, 2)", "v = ARRAY(1, 2)"),
-        ("rand() < 0.5 OR something(1) = 2", "RAND() < 0.5 OR SOMETHING(1) = 2"),
+        ("at < now()", f"at < {INSTANT}"),
+        (
+            "text LIKE 'a%' AND NOT contains(lower(text), 'b')",
+            "text LIKE 'a%' AND NOT CONTAINS(LOWER(text), 'b')",
+        ),
+        ("array_contains(v, 1) OR size(v) = 0", "ARRAY_CONTAINS(v, 1) OR ARRAY_LENGTH(v) = 0"),
     ],
 )
 def test_a_condition_means_what_it_means_in_spark(spark: str, expected: str) -> None:
     assert condition_text(sqlglot.parse_one(spark, read="spark"), SCHEMA, evaluate) == expected
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        # Not a number of another sign, and nothing instead of an error.
+        *("ln(x) > 0", "sqrt(n) > 1", "n & 1 = 1", "rand() < 0.5", "something(n) = 2", "round(x, 2) = 0.1"),
+        # Every match or the first, letters behind what is no letter, nulls left out.
+        *(
+            "regexp_replace(text, '[0-9]', '') = 'a'",
+            "initcap(text) = 'A'",
+            "concat_ws('-', text, text) = 'a'",
+        ),
+        *("text RLIKE '^a'", "left(text, n) = 'a'", "substr(text, -1) = 'a'", "trim(text) = 'a'"),
+        # White space, digits that are lost, the time zone of the session.
+        *("try_cast(text AS INT) IS NULL", "CAST(price AS INT) = 3", "price / 3 = 1.666667"),
+        *("at = local", "CAST(at AS DATE) = day", "at + INTERVAL 1 DAY > now()", "day + 1 = current_date()"),
+        # A list with a null among others.
+        *("NOT array_contains(v, 7)", "sort_array(v)[0] = 1"),
+    ],
+)
+def test_what_spark_finds_otherwise_is_refused(spark: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"cannot evaluate .* as Spark does"):
+        condition_text(sqlglot.parse_one(spark, read="spark"), SCHEMA, evaluate)
 
 
 def test_what_a_column_is_set_to_has_its_type() -> None:

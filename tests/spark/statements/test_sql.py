@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlglot
 from pyspark.sql import SparkSession
 
 import weir
@@ -21,6 +23,7 @@ from weir.errors import (
     WeirError,
 )
 from weir.spark import sql
+from weir.spark.statements.constants import condition_text, evaluated_by
 
 SCHEMA = pa.schema(
     [
@@ -176,6 +179,78 @@ def test_operators_mean_what_they_mean_in_spark(spark: SparkSession, table: weir
     assert affected(spark, "UPDATE t SET text = concat(text, NULL) WHERE id = 1", table) == 1
     assert rows(table) == {**FIRST, 5: (-1, "t5"), 3: (-2, "t3"), 1: (1, None)}
     assert affected(spark, "-- the rest\n/* of it */ DELETE FROM t WHERE id < 10 / 4", table) == 3
+
+
+def test_conditions_find_the_rows_that_spark_finds(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            *(("n", pa.int8()), ("x", pa.float64()), ("f", pa.float32()), ("price", pa.decimal128(10, 2))),
+            *(
+                ("text", pa.string()),
+                ("day", pa.date32()),
+                ("list", pa.list_(pa.int32())),
+                ("is_on", pa.bool_()),
+            ),
+        ]
+    )
+    columns: list[list[Any]] = [
+        [1, 2, 3, 4, 5, 6],
+        [60, -7, None, 0, 27, 5],
+        [0.1, -7.5, None, float("nan"), float("inf"), -0.0],
+        [0.1, -2.5, None, float("nan"), 2.5, -0.0],
+        [Decimal(one) if one else None for one in ("3.50", "-7.25", "", "0.00", "99999999.99", "0.01")],
+        ["10", "abc", None, "", "a%b_c", "Straße"],
+        [None, *(date(2026, 1, day) for day in range(1, 6))],
+        [[1, 2], [], None, [None, 7], [3], [0]],
+        [True, False, None, True, False, None],
+    ]
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert(pa.table(columns, schema=schema))
+    others: dict[str, tuple[set[int], set[int]]] = {}
+    for condition in (
+        *(
+            "f = 0.1",
+            "f = CAST(0.1 AS FLOAT)",
+            "f IN (2.5, 0.1)",
+            "f > 0.1",
+            "f = 0",
+            "x > 5",
+            "x = x",
+            "x <> 0",
+        ),
+        *("n + n > 100", "n * 2 = -14", "-n = 7", "n % 3 = -1", "n div 2 = -3", "n / 2 = 2.5", "n = '05'"),
+        *("price * 1.1 = 3.85", "price - 0.001 < 0", "price = 3.5", "round(price) = 4", "round(f) = -3"),
+        *(
+            "text LIKE 'a\\%%'",
+            "text NOT LIKE 'a%'",
+            "concat(text, text) = '1010'",
+            "upper(text) = 'STRASSE'",
+        ),
+        *("length(text) = 3", "contains(text, '%')", "coalesce(text, '') = ''", "nullif(n, 5) IS NULL"),
+        *("greatest(n, 6, NULL) = 6", "n NOT IN (5, NULL)", "NOT (n = 5)", "n <=> NULL", "is_on IS NOT TRUE"),
+        *("array_contains(list, 7)", "size(list) = 0", "day >= '2026-01-03'"),
+        *("CAST(n AS DOUBLE) = 5", "try_cast(x AS INT) = -7", "CAST(is_on AS INT) = 1", "abs(x) = 7.5"),
+    ):
+        expected = {
+            row.id for row in sql(spark, f"SELECT id FROM t WHERE {condition}", {"t": table}).collect()
+        }
+        text = condition_text(sqlglot.parse_one(condition, read="spark"), schema, evaluated_by(spark))
+        found = set(table.scan(["id"], filter=text).to_table().column("id").to_pylist())
+        if found != expected:
+            others[condition] = (expected, found)
+    assert others == {}
+
+
+def test_decimals_are_rounded_as_spark_rounds_what_it_stores(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("price", pa.decimal128(10, 2))])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert([{"id": 1, "price": Decimal("1.05")}])
+    for value, expected in (("price * 1.1", "1.16"), ("9.99", "9.99"), ("-1.005", "-1.01"), ("7", "7.00")):
+        assert affected(spark, f"UPDATE t SET price = {value}", table) == 1
+        assert table.get([1]).column("price").to_pylist() == [Decimal(expected)]
+    with pytest.raises(FilterError, match="Spark cannot evaluate"):
+        sql(spark, "UPDATE t SET price = 1234567890.5", {"t": table})
 
 
 def test_instants_are_those_of_the_session(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,16 +15,19 @@ from sqlglot import exp
 
 from weir.errors import FilterError
 from weir.lsm.literals import literals
-from weir.spark.statements.expressions import column_type, explicit, filter_text
+from weir.spark.statements.alike import refuse_unlike
+from weir.spark.statements.expressions import COMPARISONS, column_type, explicit, filter_text
 
 __all__ = ["Evaluate", "condition_text", "evaluated_by"]
 
 Evaluate = Callable[[Sequence[exp.Expr]], pa.Table]
 """Returns one row with the values of some expressions."""
 
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.Between, exp.In)
+_COMPARISONS = (*COMPARISONS, exp.Between, exp.In)
 _VARYING = (exp.Column, exp.Identifier, exp.Select, exp.Anonymous, exp.Rand, exp.Randn, exp.Uuid)
 _PLAIN = (exp.Literal, exp.Boolean, exp.Null)
+_NOW = "now"
+"""A function that sqlglot does not know."""
 
 
 def evaluated_by(spark: SparkSession) -> Evaluate:
@@ -66,10 +69,14 @@ def condition_text(
     ------
     FilterError
         If a part cannot be evaluated, or dates are compared with an instant.
+    UnsupportedError
+        If Weir's filters do not find the values that Spark would.
     """
     whole = exp.Paren(this=explicit(expression, schema))
     if of is not None:
         kind = schema.field(of).type
+        if pa.types.is_decimal(kind) and (whole.this.is_number or _is_constant(whole.this)):
+            whole.this.replace(exp.cast(whole.this.copy(), exp.DataType.build(_decimal_type(kind))))
         _cast([whole.this], "DATE" if pa.types.is_date(kind) else _instant_type(kind))
     for comparison in list(whole.find_all(*_COMPARISONS)):
         sides = list(comparison.iter_expressions())
@@ -83,7 +90,15 @@ def condition_text(
             text = _literal(value)
             if text is not None:
                 one.replace(exp.var(text))
+    refuse_unlike(whole.this, schema)
+    if of is not None and pa.types.is_decimal(schema.field(of).type) and not isinstance(whole.this, exp.Var):
+        # With other digits than the column has, as Spark rounds what it stores.
+        return f"CAST({filter_text(whole.this)} AS {_decimal_type(schema.field(of).type)})"
     return filter_text(whole.this)
+
+
+def _decimal_type(kind: pa.DataType) -> str:
+    return f"DECIMAL({kind.precision}, {kind.scale})"
 
 
 def _instant_type(kind: pa.DataType | None) -> str | None:
@@ -117,7 +132,7 @@ def _is_constant(node: exp.Expr) -> bool:
         return False
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
         return False
-    return not any(isinstance(part, _VARYING) for part in node.walk())
+    return not any(isinstance(part, _VARYING) and part.name.lower() != _NOW for part in node.walk())
 
 
 def _refuse_instant_as_date(node: exp.Expr, kind: pa.DataType, schema: pa.Schema) -> None:

@@ -11,7 +11,10 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.generator import Generator as PlainGenerator
 from sqlglot.tokens import Tokenizer as PlainTokenizer
 
-__all__ = ["column_type", "explicit", "filter_text", "renamed"]
+__all__ = ["ARITHMETIC", "COMPARISONS", "column_type", "explicit", "filter_text", "renamed"]
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
 
 
 class _Filters(Dialect):
@@ -57,7 +60,9 @@ def renamed(expression: exp.Expression, new: Callable[[exp.Column], exp.Expressi
 def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     """Return an expression that says what Spark's operators mean, where Weir's mean something else.
 
-    Of whole numbers ``/`` makes one with a fraction, and ``[0]`` is the first element of a list.
+    Of whole numbers ``/`` makes one with a fraction, and ``[0]`` is the first element of a list. Sums of
+    small whole numbers have 64 bits: fewer would begin anew below. Small floats are compared as
+    doubles with what is none, and a number with a fraction that a decimal is multiplied by is a decimal.
 
     Parameters
     ----------
@@ -78,6 +83,18 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     for one in list(whole.find_all(exp.Div)):
         if not any(_has_fraction(part, schema) for part in one.walk()):
             one.left.replace(exp.cast(one.left.copy(), exp.DataType.Type.DOUBLE))
+    for operation in list(whole.find_all(*ARITHMETIC, exp.Neg)):
+        is_decimal = any(_is(pa.types.is_decimal, part, schema) for part in operation.walk())
+        for side in list(operation.iter_expressions()):
+            if _is(_is_small, side, schema) and not isinstance(operation, exp.Div):
+                side.replace(exp.cast(side.copy(), exp.DataType.Type.BIGINT))
+            elif is_decimal and isinstance(side, exp.Literal) and not (side.is_string or side.is_int):
+                side.replace(_as_decimal(side))
+    for comparison in list(whole.find_all(*COMPARISONS, exp.In, exp.Between)):
+        sides = list(comparison.iter_expressions())
+        small = [side for side in sides if _is(pa.types.is_float32, side, schema)]
+        for side in small if len(small) < len(sides) else ():
+            side.replace(exp.cast(side.copy(), exp.DataType.Type.DOUBLE))
     for element in list(whole.find_all(exp.Bracket)):
         of = element.this
         kind = column_type(of, schema) if isinstance(of, exp.Column) else None
@@ -96,6 +113,26 @@ def _later(index: exp.Expr, by: int) -> exp.Expr:
         return index
     is_number = isinstance(index, exp.Literal) and index.is_int
     return exp.Literal.number(int(index.name) + by) if is_number else exp.Paren(this=index) + by
+
+
+def _is(test: Callable[[pa.DataType], bool], part: exp.Expr, schema: pa.Schema) -> bool:
+    """Whether an expression is a column of a type."""
+    kind = column_type(part, schema) if isinstance(part, exp.Column) else None
+    return kind is not None and test(kind)
+
+
+def _is_small(kind: pa.DataType) -> bool:
+    """Whether values are whole numbers of fewer than 64 bits."""
+    return bool(pa.types.is_integer(kind) and kind.bit_width < 64)
+
+
+def _as_decimal(number: exp.Literal) -> exp.Expr:
+    """Return a number with its digits, as Spark takes it; one with an exponent is a double."""
+    whole, _, fraction = number.name.partition(".")
+    if not (whole + fraction).isdigit():
+        return number.copy()
+    digits = max(len(whole.lstrip("0")) + len(fraction), 1)
+    return exp.var(f"CAST('{number.name}' AS DECIMAL({digits}, {len(fraction)}))")
 
 
 def _has_fraction(part: exp.Expr, schema: pa.Schema) -> bool:

@@ -39,8 +39,11 @@ class NamedTables:
     given: Mapping[str, NamedTable]
     _opened: dict[str, Table] = field(default_factory=dict)
 
-    def place(self, name: exp.Table) -> NamedTable | None:
+    def place(self, name: object) -> NamedTable | None:
         """Return what a name of a statement stands for; None if it is no table of Weir's."""
+        if not isinstance(name, exp.Table):
+            # As in DELETE t, where FROM is missing: Spark says what is wrong.
+            return None
         if name.db.lower() == _FORMAT and not name.catalog:
             return str(name.name)
         if name.db or name.catalog:

@@ -1,0 +1,182 @@
+"""Which expressions over columns Spark and Weir's filters find the same values for; all others are refused.
+
+Functions of one name differ in what they make of null, of NaN, of negative numbers, of white space or of
+every match but the first, and nobody would notice: a ``DELETE`` would take other rows than Spark's. So what
+is let through is listed here, and has been compared with Spark's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NoReturn
+
+import pyarrow as pa
+from sqlglot import exp
+
+from weir.errors import UnsupportedError
+from weir.spark.statements.expressions import ARITHMETIC, COMPARISONS, column_type
+
+__all__ = ["refuse_unlike"]
+
+_TEXTS = (exp.Lower, exp.Upper, exp.Concat, exp.DPipe, exp.Replace)
+_OF_ITS_PARTS = (exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least, exp.Paren, exp.Neg, exp.Abs, exp.Round)
+_LET_THROUGH = {
+    *(exp.Column, exp.Identifier, exp.Dot, exp.Bracket, exp.Literal, exp.Boolean, exp.Null, exp.Var),
+    *(exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.Array),
+    *(exp.Case, exp.If, exp.Length, exp.ArraySize, exp.ArrayContains, exp.StartsWith, exp.EndsWith),
+    *(exp.Contains, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam),
+    *(*COMPARISONS, *ARITHMETIC, *_TEXTS, *_OF_ITS_PARTS),
+}
+"""These alone, and no classes that are derived from them: ``concat_ws`` is one of ``concat``."""
+_HINT = "Have Spark evaluate it: MERGE INTO, with a query that finds the keys as its source"
+
+
+class _Kind(Enum):
+    """What kind of values there are, as far as casts and operators go."""
+
+    BOOLEAN = auto()
+    WHOLE = auto()
+    DECIMAL = auto()
+    FLOAT = auto()
+    TEXT = auto()
+    DATE = auto()
+    LOCAL = auto()
+    """Times without a zone."""
+    INSTANT = auto()
+    OTHER = auto()
+
+
+_CASTS = {
+    _Kind.BOOLEAN: {_Kind.BOOLEAN, _Kind.WHOLE, _Kind.TEXT},
+    _Kind.WHOLE: {_Kind.WHOLE, _Kind.DECIMAL, _Kind.FLOAT, _Kind.TEXT},
+    _Kind.DECIMAL: {_Kind.FLOAT, _Kind.TEXT},
+    _Kind.FLOAT: {_Kind.WHOLE, _Kind.FLOAT},
+    _Kind.TEXT: {_Kind.WHOLE, _Kind.FLOAT, _Kind.DATE, _Kind.TEXT},
+    _Kind.DATE: {_Kind.DATE, _Kind.TEXT, _Kind.LOCAL},
+    _Kind.LOCAL: {_Kind.LOCAL, _Kind.DATE},
+    _Kind.INSTANT: {_Kind.INSTANT},
+}
+"""What casts make of a kind alike: not where decimals lose digits, nor by the time zone of the session."""
+
+
+def refuse_unlike(expression: exp.Expr, schema: pa.Schema) -> None:
+    """Make sure that an expression means in Weir's filters what it means in Spark.
+
+    Parameters
+    ----------
+    expression : Expression
+        Over columns of the schema; its constant parts are literals.
+    schema : Schema
+        Columns.
+
+    Raises
+    ------
+    UnsupportedError
+        If a part of it does not, or nobody has compared what it means.
+    """
+    for part in expression.walk():
+        if type(part) not in _LET_THROUGH:
+            _refuse(part)
+        if isinstance(part, exp.Cast):
+            _check_cast(part, schema)
+        elif isinstance(part, ARITHMETIC):
+            _check_arithmetic(part, schema)
+        elif isinstance(part, (*COMPARISONS, exp.In, exp.Between)):
+            kinds = {_kind(side, schema) for side in part.iter_expressions()}
+            if {_Kind.LOCAL, _Kind.INSTANT} <= kinds:
+                _refuse(part, "Times with a time zone and times without are compared in that of the session")
+        elif isinstance(part, exp.Round) and part.args.get("decimals") is not None:
+            _refuse(part)
+        elif isinstance(part, exp.ArrayContains) and not _is_plain_condition(part):
+            # Of a list with a null among others it is null to Spark.
+            _refuse(part)
+
+
+def _refuse(part: exp.Expr, hint: str = _HINT) -> NoReturn:
+    text = part.sql("spark")
+    raise UnsupportedError(f"weir.spark.sql cannot evaluate {text:.200} as Spark does", where=text, hint=hint)
+
+
+def _check_cast(part: exp.Cast, schema: pa.Schema) -> None:
+    of, to = _kind(part.this, schema), _kind_of_name(part.to)
+    is_alike = of is None or to in _CASTS.get(of, ())
+    # Spark takes white space around numbers for nothing.
+    if not is_alike or (isinstance(part, exp.TryCast) and of is _Kind.TEXT and part.args.get("safe")):
+        _refuse(part)
+
+
+def _check_arithmetic(part: exp.Expr, schema: pa.Schema) -> None:
+    kinds = {_kind(side, schema) for side in part.iter_expressions()} - {None}
+    if not kinds <= {_Kind.WHOLE, _Kind.DECIMAL, _Kind.FLOAT}:
+        _refuse(part)
+    if isinstance(part, exp.Div | exp.IntDiv) and _Kind.DECIMAL in kinds and _Kind.FLOAT not in kinds:
+        _refuse(part, "Decimals are divided with other digits: write CAST(... AS DOUBLE)")
+
+
+def _is_plain_condition(part: exp.Expr) -> bool:
+    """Whether it only counts if an expression is true: null is as good as false."""
+    above = part.parent
+    while isinstance(above, exp.And | exp.Or | exp.Paren):
+        above = above.parent
+    return above is None
+
+
+def _kind(part: exp.Expr, schema: pa.Schema) -> _Kind | None:
+    """Return the kind of the values of an expression; None of null, and of literals of any."""
+    if isinstance(part, exp.Column):
+        found = column_type(part, schema)
+        return _Kind.OTHER if found is None else _kind_of_type(found)
+    if isinstance(part, exp.Cast):
+        return _kind_of_name(part.to)
+    if isinstance(part, exp.Literal):
+        return _Kind.TEXT if part.is_string else _Kind.WHOLE if part.is_int else _Kind.FLOAT
+    if isinstance(part, exp.Null | exp.Var):
+        return None
+    if isinstance(part, exp.Boolean | exp.Not | exp.And | exp.Or | exp.Is | exp.In | exp.Between):
+        return _Kind.BOOLEAN
+    if isinstance(part, (*COMPARISONS, exp.Like, exp.ILike)):
+        return _Kind.BOOLEAN
+    if isinstance(part, _TEXTS):
+        return _Kind.TEXT
+    if isinstance(part, exp.Length | exp.ArraySize | exp.IntDiv):
+        return _Kind.WHOLE
+    if isinstance(part, (*ARITHMETIC, *_OF_ITS_PARTS)):
+        kinds = [_kind(one, schema) for one in part.iter_expressions()]
+        ordered = sorted((one for one in kinds if one is not None), key=lambda one: one.value)
+        return ordered[-1] if ordered else None
+    if isinstance(part, exp.Case):
+        results = [one.args["true"] for one in part.args["ifs"]]
+        return next((one for one in (_kind(result, schema) for result in results) if one is not None), None)
+    return _Kind.OTHER
+
+
+def _kind_of_name(kind: exp.DataType) -> _Kind:
+    names = {
+        _Kind.BOOLEAN: {exp.DataType.Type.BOOLEAN},
+        _Kind.WHOLE: exp.DataType.INTEGER_TYPES,
+        _Kind.DECIMAL: {exp.DataType.Type.DECIMAL},
+        _Kind.FLOAT: exp.DataType.FLOAT_TYPES,
+        _Kind.TEXT: exp.DataType.TEXT_TYPES,
+        _Kind.DATE: {exp.DataType.Type.DATE},
+        _Kind.LOCAL: {exp.DataType.Type.TIMESTAMPNTZ},
+        _Kind.INSTANT: {
+            exp.DataType.Type.TIMESTAMP,
+            exp.DataType.Type.TIMESTAMPLTZ,
+            exp.DataType.Type.TIMESTAMPTZ,
+        },
+    }
+    return next((one for one, known in names.items() if kind.this in known), _Kind.OTHER)
+
+
+def _kind_of_type(kind: pa.DataType) -> _Kind:
+    known = {
+        _Kind.BOOLEAN: pa.types.is_boolean,
+        _Kind.WHOLE: pa.types.is_integer,
+        _Kind.DECIMAL: pa.types.is_decimal,
+        _Kind.FLOAT: pa.types.is_floating,
+        _Kind.TEXT: lambda one: pa.types.is_string(one) or pa.types.is_large_string(one),
+        _Kind.DATE: pa.types.is_date,
+        _Kind.LOCAL: lambda one: pa.types.is_timestamp(one) and one.tz is None,
+        _Kind.INSTANT: lambda one: pa.types.is_timestamp(one) and one.tz is not None,
+    }
+    return next((one for one, is_it in known.items() if is_it(kind)), _Kind.OTHER)
