@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from weir.errors import (
     ConflictError,
     CorruptionError,
     InputError,
+    LeaseHeldError,
     NamespaceNotFoundError,
     StorageError,
 )
@@ -239,6 +241,47 @@ def test_whoever_writes_while_a_namespace_is_deleted_makes_it_anew(tmp_path: Pat
             finally:
                 stopped.set()
             assert all(one.result() for one in writing)
+
+
+def test_deleting_waits_for_nobody_who_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    with (
+        weir.namespaces.open(tmp_path, fsync=False, engine=weir.Engine(), lease_ttl=60.0) as namespaces,
+        weir.namespaces.open(tmp_path, fsync=False, engine=weir.Engine()) as others,
+    ):
+        docs = namespaces.namespace("docs")
+        docs.write(WRITE)
+        with monkeypatch.context() as waiting:
+            waiting.setattr("weir.maintenance.closed_shards.time", SimpleNamespace(sleep=waited.append))
+            others.namespace("docs").delete()
+            assert others.namespace("docs").find() is None
+            [left] = namespaces.store.list_directories("namespaces/docs")
+            # Whoever wrote it may not have noticed: nothing of it is removed before its lease has run out.
+            with pytest.raises(LeaseHeldError):
+                others.namespace("docs").remove_leftovers()
+        assert not waited
+        docs.write(Write(upserts=Documents.of_rows([{"id": "text", "title": "seal"}])))
+        assert docs.get(["text"], ["title"])["title"].to_pylist() == ["seal"]
+        monkeypatch.setattr("weir.maintenance.closed_shards._may_be_written", lambda *_: False)
+        assert others.namespace("docs").remove_leftovers() == 1
+        assert left not in namespaces.store.list_directories("namespaces/docs")
+        assert docs.count() == 1
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_who_has_not_noticed_that_its_namespace_is_another_ones_ends_in_order(
+    tmp_path: Path, deleted: bool
+) -> None:
+    with (
+        weir.namespaces.open(tmp_path, fsync=False, engine=weir.Engine()) as namespaces,
+        weir.namespaces.open(tmp_path, fsync=False, engine=weir.Engine(), takeover=True) as others,
+    ):
+        namespaces.namespace("docs").write(WRITE)
+        docs = others.namespace("docs")
+        docs.delete() if deleted else docs.write(WRITE)
+        namespaces.close()
+        assert namespaces.open_here() == []
+        assert deleted or docs.count() == 1
 
 
 def test_upkeep_of_a_namespace_that_another_process_took_over_has_not_failed(tmp_path: Path) -> None:

@@ -213,6 +213,8 @@ def test_keys_hold_for_events_too(served: Served, http: httpx2.Client, store: st
             assert reader.post(f"{store}/execute", json={"command": command}).status_code == 403, command
         assert reader.put(store).status_code == 403
         assert reader.post(f"{store}/batch", json={}).status_code == 403
+        committed = reader.post(f"{store}/subscriptions/mail/commit", json={"cursor": "e30="})
+        assert committed.status_code == 403
         assert reader.post("/v1/events/other/execute", json={"command": "PING"}).status_code == 403
         assert reader.get("/v1/events").json() == {"stores": [{"id": name}]}
     assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 1}]

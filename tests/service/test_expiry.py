@@ -20,11 +20,11 @@ def test_answers_are_kept_for_a_day(tmp_path: Path) -> None:
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
         write = Write(upserts=Documents.of_rows([{"id": 1, "v": 1}]))
-        answer = writes.write(namespace, write, "key", b"body")
+        answer = writes.write(namespace, write, "caller", "key", b"body")
         [noted] = files(tmp_path, "idempotency")
         kept = KEPT_SECONDS["idempotency"]
         assert remove_expired(namespaces.store, time.time() + kept - 60) == 0
-        assert writes.write(namespace, write, "key", b"body") == answer
+        assert writes.write(namespace, write, "caller", "key", b"body") == answer
         assert noted.exists()
         writes.close()  # what is noted in the background has been
         assert remove_expired(namespaces.store, time.time() + kept + 60) == 1

@@ -34,16 +34,30 @@ def test_a_write_is_done_once(tmp_path: Path, looks_before: bool) -> None:
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         namespace = namespaces.namespace("docs")
         namespace.write(upsert(1, 1))
-        first = IdempotentWrites(namespaces.store).write(namespace, write, "key", b"body")
+        first = IdempotentWrites(namespaces.store).write(namespace, write, "caller", "key", b"body")
         namespace.write(upsert(5, 1))
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
-        assert writes.write(namespace, write, "key", b"body") == first
+        assert writes.write(namespace, write, "caller", "key", b"body") == first
         assert values(namespace) == [5, 1]
         with pytest.raises(Refusal) as refused:
-            writes.write(namespace, upsert(7), "key", b"another body")
+            writes.write(namespace, upsert(7), "caller", "key", b"another body")
         assert refused.value.status == 422
         assert values(namespace) == [5, 1]
+
+
+def test_the_same_key_from_another_caller_or_for_another_namespace_is_another_write(tmp_path: Path) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs, others = namespaces.namespace("docs"), namespaces.namespace("others")
+        writes = IdempotentWrites(namespaces.store)
+        writes.write(docs, upsert(1), "one", "key", b"body")
+        assert writes.write(docs, upsert(2), "two", "key", b"another body").upserted == 1
+        assert values(docs) == [2]
+        writes.write(docs, upsert(1), "one", "key", b"body")
+        assert values(docs) == [2]
+        writes.write(others, upsert(3), "one", "key", b"another body")
+        assert values(others) == [3]
+        writes.close()
 
 
 def test_a_write_whose_end_nobody_noted_is_not_done_again(
@@ -60,15 +74,15 @@ def test_a_write_whose_end_nobody_noted_is_not_done_again(
         with monkeypatch.context() as patched:
             patched.setattr(KeptAnswer, "keep", dies_after_the_write)
             writes = IdempotentWrites(store)
-            writes.write(namespace, upsert(1, 2), "key", b"body")
+            writes.write(namespace, upsert(1, 2), "caller", "key", b"body")
             writes.close()
         assert values(namespace) == [1, 2]
         namespace.write(upsert(5))
-        answer = IdempotentWrites(store).write(namespace, upsert(1, 2), "key", b"body")
+        answer = IdempotentWrites(store).write(namespace, upsert(1, 2), "caller", "key", b"body")
         assert answer.upserted == 2
         assert values(namespace) == [5, 2]
         with pytest.raises(Refusal) as refused:
-            IdempotentWrites(store).write(namespace, upsert(9), "key", b"another body")
+            IdempotentWrites(store).write(namespace, upsert(9), "caller", "key", b"another body")
         assert refused.value.status == 422
 
 
@@ -84,26 +98,26 @@ def test_what_a_later_attempt_has_done_is_told_again(tmp_path: Path, monkeypatch
         with monkeypatch.context() as patched:
             patched.setattr(Namespace, "_apply", fails)
             with pytest.raises(StorageError):
-                IdempotentWrites(store).write(namespace, write, "key", b"body")
+                IdempotentWrites(store).write(namespace, write, "caller", "key", b"body")
         namespace.write(Write(deletes=[1]))
         with monkeypatch.context() as patched:
             patched.setattr(IdempotentWrites, "_note_done", lambda *_: None)  # the process dies
-            second = IdempotentWrites(store).write(namespace, write, "key", b"body")
+            second = IdempotentWrites(store).write(namespace, write, "caller", "key", b"body")
         assert (second.patched, second.patched_ids) == (1, [0])
         namespace.write(upsert(1, 2))
-        assert IdempotentWrites(store).write(namespace, write, "key", b"body") == second
+        assert IdempotentWrites(store).write(namespace, write, "caller", "key", b"body") == second
         assert values(namespace) == [1, 2]
 
 
 def test_a_note_that_a_loss_of_power_has_emptied_is_none(tmp_path: Path) -> None:
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
-        first = writes.write(namespace, upsert(1, 2), "key", b"body")
+        first = writes.write(namespace, upsert(1, 2), "caller", "key", b"body")
         writes.close()
         [note] = (one.path for one in namespaces.store.list("idempotency"))
         namespaces.store.put(note, b"")
         namespace.write(upsert(5))
-        again = IdempotentWrites(namespaces.store).write(namespace, upsert(1, 2), "key", b"body")
+        again = IdempotentWrites(namespaces.store).write(namespace, upsert(1, 2), "caller", "key", b"body")
         assert replace(again, created=True) == first
         assert values(namespace) == [5, 2]
 
@@ -115,7 +129,7 @@ def test_of_one_key_at_once_the_first_is_done_and_another_body_is_refused(tmp_pa
 
         def once(number: int) -> int | None:
             try:
-                writes.write(namespace, upsert(number), "key", b"%d" % number)
+                writes.write(namespace, upsert(number), "caller", "key", b"%d" % number)
             except Refusal as refused:
                 assert refused.status == 422
                 return None
@@ -133,7 +147,9 @@ def test_many_at_once_are_each_done(tmp_path: Path) -> None:
 
         def once(number: int) -> int:
             write = Write(upserts=Documents.of_rows([{"id": number % 20, "v": number % 20}]))
-            return writes.write(namespace, write, f"key {number % 20}", b"%d" % (number % 20)).upserted
+            return writes.write(
+                namespace, write, "caller", f"key {number % 20}", b"%d" % (number % 20)
+            ).upserted
 
         assert [*threads.map(once, range(40))] == [1] * 40
         assert values(namespace) == list(range(9))

@@ -312,7 +312,7 @@ class Namespace:
             made = self._replace(definition, known)
         except ConflictError:
             with suppress(WeirError):
-                self._tables.drop(self._directory, definition)
+                self._tables.drop(self._directory, definition.table)
             found = self.find()
             if found is None:
                 raise ConflictError(
@@ -745,8 +745,9 @@ class Namespace:
                     continue
                 self._hold(None)
                 opened.forget_writer()
-            with suppress(TableNotFoundError):
-                self._tables.drop(self._directory, opened.definition)
+            # Upkeep removes the files of one whose writer may not have noticed, once its lease has run out.
+            with suppress(TableNotFoundError, LeaseHeldError):
+                self._tables.drop(self._directory, opened.definition.table)
             return
         raise ConflictError("the namespace changes all the time", where=self.name)
 
@@ -863,7 +864,13 @@ class Namespace:
             opened = self._opened
             self._hold(None)
             if opened is not None:
-                opened.close()
+                try:
+                    opened.close()
+                except FencedError:
+                    pass  # another process writes it now, and has what was written here
+                except WeirError:
+                    if not self._is_gone(opened):
+                        raise
 
 
 def _bound(answers: Sequence[Answer], most_bytes: int | None) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import weir
 from weir.engine.context import EngineContext
-from weir.errors import TableNotFoundError
+from weir.errors import LeaseHeldError, TableNotFoundError
 from weir.namespaces.definition import Definition
 from weir.namespaces.indexes import make_text_index
 from weir.namespaces.names import ID
@@ -79,20 +79,35 @@ class Tables:
         uri = self._uri(directory, definition)
         return weir.open(uri, engine=self._engine, maintenance="off", **self._options)
 
-    def drop(self, directory: str, definition: Definition) -> None:
-        """Remove the table of a namespace."""
-        weir.drop(self._uri(directory, definition), takeover=True, **self._options)
+    def drop(self, directory: str, name: str) -> None:
+        """Remove a table, which nobody can write from then on.
+
+        Raises
+        ------
+        LeaseHeldError
+            If the process that wrote it may not have noticed. Nobody waits for its lease to run out: a later
+            call removes the files.
+        TableNotFoundError
+            If there is none.
+        """
+        uri = f"{self._root}/{_DIRECTORY}/{directory}/{name}"
+        weir.drop(uri, takeover=True, on_wait=_leave, **self._options)
 
     def names(self, directory: str) -> list[str]:
         """Return the tables that there are of a namespace, also those that are half made. One listing."""
         return [*self._store.list_directories(f"{_DIRECTORY}/{directory}")]
 
     def remove(self, directory: str, name: str) -> None:
-        """Remove a table that no definition names and none will, and whatever else is at its place."""
-        place = f"{_DIRECTORY}/{directory}/{name}"
+        """Remove a table that no definition names and none will, and whatever else is at its place.
+
+        Raises
+        ------
+        LeaseHeldError
+            As :meth:`drop`.
+        """
         with suppress(TableNotFoundError):
-            weir.drop(f"{self._root}/{place}", takeover=True, **self._options)
-        self._store.delete([meta.path for meta in self._store.list(place)])
+            self.drop(directory, name)
+        self._store.delete([meta.path for meta in self._store.list(f"{_DIRECTORY}/{directory}/{name}")])
 
     def clone(self, source: weir.Table, at: Any, directory: str, definition: Definition) -> weir.Table:
         """Copy a state of a table to be that of a namespace."""
@@ -105,3 +120,7 @@ class Tables:
             fsync=self._options["fsync"],
         )
         return self.open(directory, definition)
+
+
+def _leave(held: LeaseHeldError) -> NoReturn:
+    raise held

@@ -47,15 +47,26 @@ class IdempotentWrites:
         self._under_way: set[str] = set()
         self._ended = threading.Condition()
 
-    def write(self, namespace: Namespace, write: Write, key: str, body: bytes) -> Written:
+    def write(self, namespace: Namespace, write: Write, caller: str, key: str, body: bytes) -> Written:
         """Do a write, unless it was done already; return what it did.
+
+        Parameters
+        ----------
+        namespace : Namespace
+            What is written.
+        write : Write
+            The write.
+        caller : str
+            Id of the key of whoever asks.
+        key, body
+            Of the request.
 
         Raises
         ------
         Refusal
             400 if it is no key; 422 if another body came with it before.
         """
-        name = key_digest(key)
+        name = key_digest(caller, key)
         path = f"idempotency/{directory_of(namespace.name)}/{name}.json"
         with self._one_at_a_time(path):
             kept = KeptAnswer(self._store if write.looks_before else self._quick, path, body)

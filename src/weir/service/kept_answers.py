@@ -18,8 +18,15 @@ __all__ = ["KeptAnswer", "key_digest", "noting_store"]
 _MOST_CHARACTERS = 256
 
 
-def key_digest(key: str) -> str:
-    """Return the name under which a key is kept: 64 hex digits.
+def key_digest(caller: str, key: str) -> str:
+    """Return the name under which an ``Idempotency-Key`` is kept: 64 hex digits.
+
+    Parameters
+    ----------
+    caller : str
+        Id of the key of whoever sends it: nobody is told what another one was answered.
+    key : str
+        The header.
 
     Raises
     ------
@@ -28,7 +35,7 @@ def key_digest(key: str) -> str:
     """
     if not 1 <= len(key) <= _MOST_CHARACTERS or not key.isprintable():
         raise Refusal(400, "invalid_request", "an Idempotency-Key has 1 to 256 characters")
-    return hashlib.sha256(key.encode()).hexdigest()
+    return hashlib.sha256(f"{caller} {key}".encode()).hexdigest()
 
 
 def noting_store(store: ObjectStore) -> ObjectStore:

@@ -341,7 +341,7 @@ def drop(
         Called with (objects deleted, objects in all).
     on_wait : callable, optional
         Called when the waiting for the lease of a writer begins: with an error that says whose, for how long
-        and why, which is not raised.
+        and why. It is not raised; a callable that raises it ends the call, to be repeated later.
 
     Returns
     -------

@@ -32,13 +32,17 @@ class IdempotentBatches:
         self._store = noting_store(store)
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
-    def append(self, name: str, key: str, body: bytes, append: Callable[[str], list[int]]) -> list[int]:
+    def append(
+        self, name: str, caller: str, key: str, body: bytes, append: Callable[[str], list[int]]
+    ) -> list[int]:
         """Append a batch, unless it was done already; return the ids of its events.
 
         Parameters
         ----------
         name : str
             The event store.
+        caller : str
+            Id of the key of whoever asks.
         key, body
             Of the request.
         append : callable
@@ -49,7 +53,7 @@ class IdempotentBatches:
         Refusal
             400 if it is no key; 422 if another body came with it before.
         """
-        digest = key_digest(key)
+        digest = key_digest(caller, key)
         kept = KeptAnswer(self._store, f"idempotency-events/{name}/{digest}.json", body)
         # Of one key one at a time: whoever waits finds what the other has done.
         with self._locks[int(digest[:8], 16) % _LOCKS]:

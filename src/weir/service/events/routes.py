@@ -146,7 +146,7 @@ class _Calls:
             def append(once: str) -> list[int]:
                 return writer.append_all(context, events, expected=expected, once=once).ids
 
-            ids = self._once.append(name, key, raw, append)
+            ids = self._once.append(name, call.key.id, key, raw, append)
             return {"status": "OK", "ids": ids, "version": ids[-1]}
 
         shown = await self._run(appended)
@@ -234,7 +234,8 @@ class _Calls:
 
     async def commit(self, request: HttpRequest, call: Call) -> Response:
         """Say that a name has dealt with everything up to a place."""
-        name = self._name(request, call, writes=False)
+        # It decides what whoever else goes by the name is given.
+        name = self._name(request, call, writes=True)
         body = decoded(await self._raw(request))
         known_only(body, members(shapes.Commit), "a commit")
         cursor = _cursor(body.get("cursor"))

@@ -80,7 +80,7 @@ class _Calls:
             service.check_backlog(namespace)
             if key is None:
                 return write, namespace.write(write)
-            return write, service.idempotent.write(namespace, write, key, raw)
+            return write, service.idempotent.write(namespace, write, call.key.id, key, raw)
 
         write, written = await service.run(done)
         if written.created:

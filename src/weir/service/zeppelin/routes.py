@@ -271,18 +271,20 @@ class _Calls:
                         "DIMENSION_MISMATCH",
                         f"dimension mismatch: expected {dimensions}, got {len(values)}",
                     )
-            return self._written(namespace, write, request, raw).upserted
+            return self._written(namespace, write, request, call, raw).upserted
 
         await self._run(namespace, self._service.check_backlog, namespace)
         rows = await self._run(namespace, written)
         self._telemetry.rows_written.labels("upsert").inc(rows)
         return json_answer({"upserted": len(documents)})
 
-    def _written(self, namespace: Namespace, write: Write, request: HttpRequest, raw: bytes) -> Written:
+    def _written(
+        self, namespace: Namespace, write: Write, request: HttpRequest, call: Call, raw: bytes
+    ) -> Written:
         key = request.headers.get("idempotency-key")
         if key is None:
             return namespace.write(write)
-        return self._service.idempotent.write(namespace, write, key, raw)
+        return self._service.idempotent.write(namespace, write, call.key.id, key, raw)
 
     async def remove(self, request: HttpRequest, call: Call) -> Response:
         """Delete vectors."""
@@ -302,7 +304,7 @@ class _Calls:
         await self._run(namespace, self._service.check_backlog, namespace)
 
         def deleted() -> int:
-            written = self._written(namespace, write, request, raw)
+            written = self._written(namespace, write, request, call, raw)
             total = written.deleted
             while written.remaining:
                 written = namespace.write(write)
