@@ -47,7 +47,9 @@ _SUBJECTS: dict[str, Subject] = {
     "growth": growth.run,
     "wide": wide.run,
     "events": events.run,
-    "service": service.run,
+    "service-documents": service.documents,
+    "service-vectors": service.vectors,
+    "service-searches": service.searches,
 }
 
 # Loaded when asked for, since they need the extra `spark` and Java: they are not among "all".
@@ -65,8 +67,11 @@ _SERVICE_SUBJECTS = {
     "cold": "benchmarks.cold",
 }
 _LONG_SUBJECTS = {"event-growth": "benchmarks.event_growth"}
-_SPARK = "spark"
-_OF_SPARK = [*_SPARK_SUBJECTS, "merging"]
+# Names that stand for several.
+_GROUPS = {
+    "service": [name for name in _SUBJECTS if name.startswith("service-")],
+    "spark": [*_SPARK_SUBJECTS, "merging"],
+}
 
 
 def main() -> None:
@@ -105,7 +110,7 @@ def _scale(arguments: argparse.Namespace) -> Scale:
 
 def _names(asked: list[str] | None) -> list[str]:
     """Return the subjects to run, in order and once each."""
-    names = (name for one in asked or _SUBJECTS for name in (_OF_SPARK if one == _SPARK else [one]))
+    names = (name for one in asked or _SUBJECTS for name in _GROUPS.get(one, [one]))
     return list(dict.fromkeys(names))
 
 
@@ -123,9 +128,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, *_LONG_SUBJECTS, _SPARK]),
+        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, *_LONG_SUBJECTS, *_GROUPS]),
         help="one subject; may be repeated (default: all but chroma, namespaces, million, cold, "
-        "event-growth, and those of Spark, which 'spark' stands for)",
+        "event-growth, and those of Spark; 'spark' and 'service' stand for several)",
     )
     parser.add_argument(
         "--base-rows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.served import Served, request_of
 from weir.namespaces import Documents, Limit, Nearest, Query, Write
 
-__all__ = ["run"]
+__all__ = ["documents", "searches", "vectors"]
 
 _CLIENTS = 64
 _DIMENSIONS = 768
@@ -26,35 +26,58 @@ _ROWS = 1_000
 _ARROW = "application/vnd.apache.arrow.stream"
 _ONE, _MANY = "one client", f"{_CLIENTS} clients"
 _CONDITIONS, _KEYS = f"{_CLIENTS} clients, conditions", f"{_CLIENTS} clients, keys"
+_CONDITIONS_OF_ALL = "fsync on everywhere, no keys; client and service share the machine"
 _IN_PROCESS, _BASE64, _STREAM, _OVER_HTTP = "in process", "base64", "Arrow", "over HTTP"
 
 _Call = Callable[[], object]
 _Session = Callable[[], AbstractContextManager[_Call]]
 
 
-def run(context: Context) -> Result:
-    """Measure writes of one document, writes of many vectors, and searches."""
-    with ExitStack() as closing:
-        served = closing.enter_context(Served(context.directory / "served"))
-        inside = closing.enter_context(weir.namespaces.open(context.directory / "inside"))
-        rounds, quick = context.scale.rounds, context.scale.quick
-        cases = [
-            _documents(context, served, rounds, 4 if quick else 8),
-            _vectors(context, served, inside, rounds),
-            _searches(context, served, inside, rounds, 2_000 if quick else 20_000),
-        ]
-    searched = cases[-1]
-    more = 1000 * (searched.measurement(_OVER_HTTP).median - searched.measurement(_IN_PROCESS).median)
+def documents(context: Context) -> Result:
+    """Measure writes of one document, by one client and by many."""
+    with Served(context.directory / "documents") as served:
+        case = _documents(context, served, context.scale.rounds, 4 if context.scale.quick else 8)
     return Result(
-        "service",
-        "The service on loopback, one process, beside the same calls in process",
+        "service-documents",
+        f"Writes of one document over HTTP on loopback: one client, and {_CLIENTS}",
         (
-            "fsync on everywhere, no keys; client and service share the machine",
-            f"a search over HTTP takes {more:.1f} ms more than in process (to be at most 4)",
+            _CONDITIONS_OF_ALL,
             f"one call of {_ONE}, {_MANY} and so on: the same number of requests of one document each, every "
             "client sending the next when the one before is answered",
         ),
-        cases,
+        [case],
+    )
+
+
+def vectors(context: Context) -> Result:
+    """Measure writes of many vectors, beside the same ones in process."""
+    with (
+        Served(context.directory / "vectors") as served,
+        weir.namespaces.open(context.directory / "vectors inside") as inside,
+    ):
+        case = _vectors(context, served, inside, context.scale.rounds)
+    title = f"{_ROWS:,} vectors of {_DIMENSIONS} dimensions, over HTTP on loopback and in process"
+    return Result("service-vectors", title, (_CONDITIONS_OF_ALL,), [case])
+
+
+def searches(context: Context) -> Result:
+    """Measure searches, beside the same ones in process."""
+    with (
+        Served(context.directory / "searches") as served,
+        weir.namespaces.open(context.directory / "searches inside") as inside,
+    ):
+        case = _searches(
+            context, served, inside, context.scale.rounds, 2_000 if context.scale.quick else 20_000
+        )
+    more = 1000 * (case.measurement(_OVER_HTTP).median - case.measurement(_IN_PROCESS).median)
+    return Result(
+        "service-searches",
+        "A search over HTTP on loopback, and in process",
+        (
+            _CONDITIONS_OF_ALL,
+            f"a search over HTTP takes {more:.1f} ms more than in process (to be at most 4)",
+        ),
+        [case],
     )
 
 
@@ -93,7 +116,7 @@ def _documents(context: Context, served: Served, rounds: int, each: int) -> Case
         Target(_CONDITIONS, Sense.WITHIN, 1 / 0.7, (_MANY,)),
         Target(_KEYS, Sense.WITHIN, 1 / 0.7, (_MANY,)),
     )
-    return Case("service", "documents", measurements, targets, rows_per_call=each * _CLIENTS)
+    return Case("service-documents", "documents", measurements, targets, rows_per_call=each * _CLIENTS)
 
 
 def _vectors(context: Context, served: Served, inside: weir.namespaces.Namespaces, rounds: int) -> Case:
@@ -133,16 +156,16 @@ def _vectors(context: Context, served: Served, inside: weir.namespaces.Namespace
         Target(_BASE64, Sense.WITHIN, 1.5, (_IN_PROCESS,)),
         Target(_STREAM, Sense.WITHIN, 1.2, (_IN_PROCESS,)),
     )
-    return Case("service", f"{_ROWS:,} x {_DIMENSIONS}", measurements, targets, rows_per_call=_ROWS)
+    return Case("service-vectors", f"{_ROWS:,} x {_DIMENSIONS}", measurements, targets, rows_per_call=_ROWS)
 
 
 def _searches(
-    context: Context, served: Served, inside: weir.namespaces.Namespaces, rounds: int, documents: int
+    context: Context, served: Served, inside: weir.namespaces.Namespaces, rounds: int, count: int
 ) -> Case:
     context.say("service: searches")
     generator = np.random.default_rng(2)
     with served.clients(1) as connected:
-        for begin in range(0, documents, _ROWS):
+        for begin in range(0, count, _ROWS):
             matrix = generator.standard_normal((_ROWS, 96)).astype("<f4")
             coded = [base64.b64encode(one.tobytes()).decode() for one in matrix]
             rows = [{"id": begin + at, "vector": vector} for at, vector in enumerate(coded)]
@@ -169,4 +192,4 @@ def _searches(
         calls=30,
         block_seconds=2.0,
     )
-    return Case("service", f"ANN in {documents:,} x 96", measurements)
+    return Case("service-searches", f"ANN in {count:,} x 96", measurements)
