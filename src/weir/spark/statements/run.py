@@ -23,6 +23,19 @@ __all__ = ["sql"]
 _PARSED = ("CREATE", "DELETE", "FROM", "INSERT", "MERGE", "SELECT", "UPDATE", "VALUES", "WITH", "(")
 _COMMENTS = re.compile(r"\A(?:\s+|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _COUNT = "num_affected_rows"
+_WRITES = (exp.Merge, exp.Update, exp.Delete, exp.Insert, exp.MultitableInserts)
+_PARTS = {
+    "MERGE": {"this", "using", "on", "whens"},
+    "UPDATE": {"this", "expressions", "where"},
+    "DELETE": {"this", "where"},
+    "INSERT": {"this", "expression", "source", "with_"},
+}
+"""What a statement that writes may consist of, by sqlglot's names: it knows those of other databases."""
+_PART_NAMES = {"where": "REPLACE WHERE", "conflict": "ON CONFLICT", "default": "DEFAULT VALUES"}
+_INSTEAD = {
+    "MERGE": "Write a WITH inside USING (...)",
+    "INSERT": "INSERT INTO upserts rows by their primary key; a data frame is written by names of columns",
+}
 _OTHERS = {
     "DROP": "Drop a table with weir.drop(uri)",
     "ALTER": "Alter a table with table.alter(...)",
@@ -90,12 +103,8 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
     if isinstance(parsed, exp.Create) and is_of_weir(parsed):
         create_table(parsed, known)
         return _counted(spark, 0)
-    if isinstance(parsed, exp.Merge) and known.place(parsed.this) is not None:
-        return _counted(spark, merge_rows(spark, parsed, known))
-    if isinstance(parsed, exp.Update | exp.Delete) and known.place(parsed.this) is not None:
-        return _counted(spark, _change_by_filter(spark, parsed, known))
-    if isinstance(parsed, exp.Insert) and known.place(_inserted(parsed)) is not None:
-        return _counted(spark, _insert(spark, parsed, known))
+    if isinstance(parsed, _WRITES) and known.place(_target(parsed)) is not None:
+        return _counted(spark, _write(spark, parsed, known))
     if not list(known.of(parsed)):
         return spark.sql(statement)
     return spark.sql(known.readable(spark, parsed).sql("spark"))
@@ -112,6 +121,42 @@ def _parse(statement: str) -> exp.Expression:
     (one,) = found
     assert isinstance(one, exp.Expression)
     return one
+
+
+def _target(statement: exp.Expression) -> object:
+    """Return what a statement writes to."""
+    if isinstance(statement, exp.MultitableInserts):
+        statement = statement.expressions[0]
+    return _inserted(statement) if isinstance(statement, exp.Insert) else statement.this
+
+
+def _write(spark: SparkSession, statement: exp.Expression, tables: NamedTables) -> int:
+    _refuse_parts(statement)
+    if isinstance(statement, exp.Merge):
+        return merge_rows(spark, statement, tables)
+    if isinstance(statement, exp.Insert):
+        return _insert(spark, statement, tables)
+    assert isinstance(statement, exp.Update | exp.Delete)
+    return _change_by_filter(spark, statement, tables)
+
+
+def _refuse_parts(statement: exp.Expression) -> None:
+    """Refuse what would be passed over: other rows would be written than the statement means."""
+    kind = type(statement).__name__.upper()
+    if kind not in _PARTS:
+        raise UnsupportedError(
+            "weir.spark.sql cannot do FROM ... INSERT", where="FROM", hint="Write INSERT INTO ... SELECT"
+        )
+    found = [part for part, value in statement.args.items() if value and part not in _PARTS[kind]]
+    if isinstance(statement, exp.Insert) and _inserted(statement).args.get("alias"):
+        found.append("AS")
+    for part in found:
+        name = _PART_NAMES.get(part, part.strip("_").upper().replace("_", " "))
+        raise UnsupportedError(
+            f"weir.spark.sql cannot do {kind} with {name}",
+            where=name,
+            hint=_INSTEAD.get(kind, "Join tables with MERGE INTO"),
+        )
 
 
 def _refuse_others(first: str, statement: str, tables: NamedTables) -> None:
@@ -131,13 +176,6 @@ def _counted(spark: SparkSession, count: int) -> DataFrame:
 def _change_by_filter(spark: SparkSession, statement: exp.Update | exp.Delete, tables: NamedTables) -> int:
     table = tables.changed(statement.this)
     names = {statement.this.alias_or_name.lower(), statement.this.name.lower()}
-    for part in ("using", "from_", "from", "order", "limit", "returning"):
-        if statement.args.get(part):
-            raise UnsupportedError(
-                f"weir.spark.sql cannot do {type(statement).__name__.upper()} with {part.strip('_').upper()}",
-                where=part.strip("_").upper(),
-                hint="Join tables with MERGE INTO",
-            )
     evaluate = evaluated_by(spark)
     where = statement.args.get("where")
     text = "true" if where is None else _own(where.this, names, table.schema, evaluate)
@@ -213,13 +251,6 @@ def _query(statement: exp.Insert) -> exp.Expression:
 
 
 def _insert(spark: SparkSession, statement: exp.Insert, tables: NamedTables) -> int:
-    if any(statement.args.get(part) for part in ("overwrite", "by_name", "partition", "where")):
-        raise UnsupportedError(
-            "weir.spark.sql cannot do INSERT with OVERWRITE, BY NAME, PARTITION or REPLACE WHERE",
-            where="INSERT",
-            hint="INSERT INTO upserts rows by their primary key; a data frame is written by the names of its "
-            "columns",
-        )
     table = tables.changed(_inserted(statement))
     rows = spark.sql(tables.readable(spark, _query(statement)).sql("spark"))
     named = statement.this.expressions if isinstance(statement.this, exp.Schema) else ()
