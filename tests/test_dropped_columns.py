@@ -217,6 +217,7 @@ def test_rows_are_not_sorted_by_another_column_with_the_id(tmp_path: Path) -> No
     assert weir.open(tmp_path, fsync=False).sort_by == ("id", "since")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("adopted", [False, True], ids=["created", "adopted"])
 @pytest.mark.parametrize("called", ["place", "town"])
 def test_rows_are_not_routed_by_another_column_with_the_id(

@@ -58,6 +58,7 @@ def of(model: Model) -> list[str]:
     return sorted(map(str, model.values()))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("key", [("id",), ("part", "id")], ids=["single", "composite"])
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("least", [1, 100], ids=["copied", "written"])

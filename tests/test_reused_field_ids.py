@@ -309,6 +309,7 @@ class TestRowsOfTheLibraryWithoutAMark:
         opened(place).maintenance.merge()
         assert dataset(place).to_table().sort_by("id").to_pylist() == expected == rows(opened(place))
 
+    @pytest.mark.covering
     @pytest.mark.parametrize("flush", [False, True])
     @pytest.mark.parametrize(
         "field",

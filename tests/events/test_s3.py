@@ -25,11 +25,14 @@ def rows(store: EventStore, text: str) -> list[dict[str, object]]:
     return found
 
 
-def test_every_call(s3_endpoint: S3Endpoint) -> None:
+@pytest.mark.parametrize(
+    ("buckets", "formats"), [(1, ["parquet"]), pytest.param(2, ["parquet", "snp"], marks=pytest.mark.long)]
+)
+def test_every_call(s3_endpoint: S3Endpoint, buckets: int, formats: list[str]) -> None:
     uri, options = s3_endpoint.new_uri("store"), s3_endpoint.options
     with pytest.raises(TableNotFoundError):
         weir.events.open(uri, storage_options=options)
-    store = weir.events.create(uri, buckets=2, storage_options=options)
+    store = weir.events.create(uri, buckets=buckets, storage_options=options)
     with pytest.raises(TableExistsError):
         weir.events.create(uri, storage_options=options)
     store.define("signup", FIELDS)
@@ -96,7 +99,7 @@ def test_every_call(s3_endpoint: S3Endpoint) -> None:
         store.show("plans")
 
     everything = store.replay().to_table()
-    for format in ("parquet", "snp"):
+    for format in formats:
         folder = f"{uri}-{format}"
         assert store.export(folder, format=format).events == everything.num_rows
         copy = weir.events.create(f"{uri}-copy-{format}", storage_options=options)

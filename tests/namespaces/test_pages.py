@@ -36,6 +36,7 @@ def ids(docs: Namespace, ranking: Ranking, limit: Limit, offset: int = 0) -> lis
     return found
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("size", [1, 7, 25])
 @pytest.mark.parametrize(
     "ranking",

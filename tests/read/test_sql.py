@@ -194,6 +194,7 @@ def test_what_is_left_to_chance_is_asked_once(table: weir.Table, tail: str) -> N
     assert 28 < sum(counts) / len(counts) < 36
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("tail", ["", " ORDER BY id LIMIT 1000", " LIMIT 1000"])
 @pytest.mark.parametrize("text", ["'", "''", "'''", "a''b", "''a", "a''", "\\'", "\\''", "x' OR '' = '"])
 def test_texts_may_have_quotes_beside_each_other(tmp_path: Path, text: str, tail: str) -> None:

@@ -75,17 +75,17 @@ def all_known(table: weir.Table, names: Iterable[object]) -> bool:
 def test_a_flush_covers_them_without_a_generation(table: weir.Table) -> None:
     clock = Clock()
     with table.writer() as writer:
-        insert_again(writer, range(30))
-        assert unflushed(table) >= 30
+        insert_again(writer, range(12))
+        assert unflushed(table) >= 12
         writer.flush()
         assert unflushed(table) == 0
         covered = replay_after(table)
         writer.flush()
         assert replay_after(table) == covered
-        insert_again(writer, range(30, 40))
+        insert_again(writer, range(12, 16))
     assert replay_after(table) > covered
     log, _, directories = stored(table.internals.store, the_shard(table))
-    assert len(log) > 40
+    assert len(log) > 16
     clock.advance(DAY)
     collect_fully(table, clock)
     left, manifests, directories = stored(table.internals.store, the_shard(table))
@@ -93,7 +93,7 @@ def test_a_flush_covers_them_without_a_generation(table: weir.Table) -> None:
     assert len(manifests) <= 2
     assert len(directories) <= 1
     default_context().cache.clear()
-    assert all_known(table, range(40))
+    assert all_known(table, range(16))
     assert rows(table) == {1: "there"}
     assert not table.maintenance.verify().findings
     with table.writer(takeover=True) as writer:

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 BUDGET = 16 * 1024 * 1024
-TIMES = 20
 ALLOWANCE = 128 * 1024 * 1024
 """What a writer may take beside its rows, whatever the budget: the pieces of two generations that are being
 written, the library's buffers for their columns and files, and what allocators keep for later. Measured:
@@ -60,18 +59,19 @@ print(json.dumps({"written": written, "counted": counted, "grown": memory("VmHWM
 """
 
 
-def test_twenty_times_the_budget_stays_within_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [14, pytest.param(40, marks=pytest.mark.long)])
+def test_many_times_the_budget_stays_within_it(tmp_path: Path, times: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WRITER, str(tmp_path / "table"), str(BUDGET), str(TIMES)],
+        [sys.executable, "-c", WRITER, str(tmp_path / "table"), str(BUDGET), str(times)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["written"] >= TIMES * BUDGET
+    assert found["written"] >= times * BUDGET
     assert found["rows"] == found["expected"]
     assert found["counted"] <= BUDGET
     # Without a bound it would be all that was written.
-    assert found["written"] > 2 * (BUDGET + ALLOWANCE)
+    assert found["written"] > 1.5 * (BUDGET + ALLOWANCE)
     assert found["grown"] <= BUDGET + ALLOWANCE, found
