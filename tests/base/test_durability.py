@@ -245,6 +245,40 @@ def test_a_commit_that_comes_in_between_is_made_durable_with_the_next(
     assert sorted((row["id"], row["value"]) for row in found) == [(1, "z"), (3, "c")]
 
 
+def take_a_snapshot(table: weir.Table) -> None:
+    table.snapshot()
+
+
+def make_a_tag(table: weir.Table) -> None:
+    table.tags.create("today")
+
+
+def make_a_consumer(table: weir.Table) -> None:
+    table.changes(consumer="billing", since=table.snapshot(retain=None))
+
+
+def move_a_consumer_on(table: weir.Table) -> None:
+    feed = table.changes(consumer="moving")
+    feed.commit(feed.latest())
+
+
+@pytest.mark.parametrize("name_it", [take_a_snapshot, make_a_tag, make_a_consumer, move_a_consumer_on])
+def test_what_names_a_version_to_come_back_to_makes_it_durable(
+    tmp_path: Path, synced: SyncedSince, name_it: Callable[[weir.Table], None]
+) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id")
+    if name_it is move_a_consumer_on:
+        table.changes(consumer="moving")
+    root = tmp_path / "table"
+    before = files_below(root)
+    run(append_and_delete, str(root), table_of(SCHEMA, [(2, "b"), (3, "c")]).cast(table.schema))
+    new = {path for path in files_below(root) - before if not path.startswith("_transactions/")}
+    synced(root)
+    name_it(weir.open(root))
+    assert len(new) > 3
+    assert new <= synced(root)
+
+
 def test_a_disk_that_refuses_leaves_the_table_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

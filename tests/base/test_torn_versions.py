@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +302,21 @@ def test_a_token_of_a_torn_version_is_refused_by_name(tmp_path: Path, damage: Da
             table.get([{"id": 1}], at=token)
         table.maintenance.collect_garbage(horizon=timedelta(0), version_retention=timedelta(0))
         table.maintenance.merge()
+
+
+def test_what_would_be_collected_is_told_of_a_table_with_a_torn_version(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "a"}])
+    table.maintenance.merge()
+    lance.dataset(table.uri).update_config({"somebody": "else"})
+    torn = Path(table.uri, manifest_path(lance.dataset(table.uri).version, counts_down=True))
+    emptied(torn)
+    collect = partial(weir.open(table.uri).maintenance.collect_garbage, horizon=0, version_retention=0)
+    told = collect(dry_run=True)
+    assert torn.exists()
+    assert collect().waiting_objects == told.waiting_objects
+    assert not torn.exists()
 
 
 def test_a_disk_that_cannot_be_read_is_no_torn_version(

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import pyarrow as pa
 from tests.simulation.engines import Row, State, combining, folded, state_after
-from tests.simulation.library import DatasetVersion, Library, number_of
+from tests.simulation.library import DatasetVersion, Library, number_of, version_path
 from tests.simulation.marks import Marks
 from tests.simulation.primitives import uptime_to_time
 from tests.simulation.publications import Publication, Publications, newest_rows_of
@@ -28,6 +28,7 @@ from tests.simulation.scheduler import Process
 from tests.simulation.store import SimulatedStore
 from tests.simulation.violation import Violation
 
+from weir.base.spent_versions import set_aside_path
 from weir.format import layout, lease, shard_manifest, wal_entry
 from weir.format.lease import Lease
 from weir.format.merge_engine import MergeEngine
@@ -587,7 +588,9 @@ class Checker:
         self._base = at
         if before is None:
             return
-        if at.version != before.version + 1:
+        # Numbers that a loss of power has torn come back under none.
+        between = range(before.version + 1, at.version)
+        if not all(self._is_torn(number) for number in between):
             raise Violation("I7", f"version {at.version} of the base table follows {before.version}")
         for shard_id, shard in self.shards.items():
             merged = at.details.merged_generation(shard_id)
@@ -604,6 +607,12 @@ class Checker:
                 self._compare_base(at)
             return
         self._compare_base(at)
+
+    def _is_torn(self, number: int) -> bool:
+        torn = self._store.peek(version_path("", number))
+        if torn is None:
+            return self._store.peek(set_aside_path(number)) is not None
+        return self._library.tear_in(torn) is not None
 
     def _compare_base(self, at: DatasetVersion) -> None:
         state: State = {}
@@ -630,8 +639,9 @@ class Checker:
                     )
 
     def lost_versions(self) -> None:
-        """Go back to the newest version of the base table that a power cut has left."""
-        newest = self._store.peek(next(iter(sorted(self._store.names_below("_versions")))))
+        """Go back to the newest version of the base table that a power cut has left whole."""
+        left = (self._store.objects[path].data for path in sorted(self._store.names_below("_versions")))
+        newest = next(data for data in left if self._library.tear_in(data) is None)
         at: DatasetVersion = self._library.kept(newest)
         self._base = at
         for shard_id, shard in self.shards.items():

@@ -20,7 +20,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
@@ -32,8 +32,10 @@ from tests.simulation.store import SimulatedStore
 from weir.base.column_births import ColumnBirths
 from weir.base.details_commit import update_details
 from weir.base.row_commit import FragmentLeft, RowChange, _marked
+from weir.base.spent_versions import is_spent, set_aside_path
 from weir.base.table import BaseTable
-from weir.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from weir.base.torn_versions import TornVersion
+from weir.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StorageError
 from weir.format.field_births import Births
 from weir.format.field_ids import interned
 from weir.format.index_details import IndexCatchup, IndexDetails, MergedGeneration
@@ -251,7 +253,16 @@ class Library:
 
     def kept(self, data: Any) -> Any:
         """Return the value an object stands for."""
+        if not data:
+            raise OSError("LanceError(IO): Invalid range 0..0 for object of size 0 bytes")
         return self._kept[int(bytes(data))]
+
+    def tear_in(self, data: bytes) -> str | None:
+        """Return what of a version of the base table is empty or gone, if anything. It takes no time."""
+        if not data:
+            return "its manifest is empty"
+        gone = sorted(path for path in self.kept(data).files if self.store.peek(path) is None)
+        return f"{gone[0]} is gone" if gone else None
 
     def new_name(self) -> str:
         """Return a name nobody has."""
@@ -534,7 +545,12 @@ class Dataset:
         library = self.library
         newest = self._at
         for version in range((read or newest.version) + 1, library.newest(self.uri) + 1):
-            newest = library.read_version(self.uri, version)
+            try:
+                newest = library.read_version(self.uri, version)
+            except OSError as error:
+                if library.store.fsync and "was not found" in str(error):
+                    continue  # set aside, and there is a newer one
+                raise
             _refuse_conflict(change, newest.change)
         while True:
             _refuse_stale_marks(newest.details, change.marks)
@@ -548,6 +564,8 @@ class Dataset:
                 newest = library.read_version(self.uri, following.version)
                 _refuse_conflict(change, newest.change)
                 continue
+            if self.syncs and _is_given_up(library.store, following.version):
+                raise CommitConflictError("Commit conflict: a version of this number was set aside")
             self._move(following)
             return
 
@@ -827,7 +845,15 @@ def commit_rows(
     except ObjectExistsError:
         if not knows_its_own or bytes(store.get(path)) != data:
             return None
-    return following.version
+    return None if _is_given_up(store, following.version) else following.version
+
+
+def _is_given_up(store: SimulatedStore, version: int) -> bool:
+    """Whether a version was published under a number that was set aside; it is deleted then."""
+    if not is_spent(store, version):
+        return False
+    store.delete([version_path("", version)])
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -837,7 +863,10 @@ class TableManifest:
     version: int
     at: DatasetVersion
     identity: bytes
+    data: bytes = b""
     nbytes: int = 1024
+    counts_down: bool = True
+    where: str = "_versions"
 
     def mem_wal_index(self) -> DatasetVersion:
         return self.at
@@ -852,8 +881,39 @@ class TableManifest:
 def read_manifest(store: SimulatedStore, version: int) -> TableManifest:
     """Stand in for :func:`weir.base.manifest.read_manifest`."""
     data = store.get(version_path("", version))
+    if not data:
+        raise CorruptionError("the manifest is empty", where=f"{store.uri}/{version_path('', version)}")
     # No two objects of the library have the same content.
-    return TableManifest(version, FileWriter.library.kept(data), bytes(data).rjust(8))
+    return TableManifest(version, FileWriter.library.kept(data), bytes(data).rjust(8), bytes(data))
+
+
+def manifest_that_was_read(version: int, path: str, data: bytes, where: str) -> TableManifest:
+    """Stand in for what makes a :class:`weir.base.manifest.TableManifest`, of one that may be torn."""
+    at = FileWriter.library.kept(data) if data else None
+    return TableManifest(version, cast(DatasetVersion, at), bytes(data).rjust(8), bytes(data))
+
+
+def with_version(data: bytes, version: int, *, where: str) -> bytes:
+    """Stand in for :func:`weir.format.table_manifest.with_version`."""
+    library = FileWriter.library
+    return library.keep(replace(library.kept(data), version=version, change=Change()))
+
+
+def decode_files(data: bytes, *, where: str) -> None:
+    """Stand in for :func:`weir.format.table_manifest.decode_files`: its error alone is used."""
+    if not data:
+        raise CorruptionError("the manifest is empty", where=where)
+
+
+def is_first_form(details: IndexDetails) -> bool:
+    """Stand in for :func:`weir.format.first_index_details.is_first_form`: no table here is that old."""
+    return False
+
+
+def move_aside(store: SimulatedStore, chosen: Sequence[TornVersion]) -> None:
+    """Stand in for what moves the manifests of torn versions."""
+    for one in chosen:
+        store.move(one.path, set_aside_path(one.version))
 
 
 def refuse_damaged_version(store: SimulatedStore, version: int, *, doing: str) -> None:
@@ -880,8 +940,9 @@ def mark_columns(base: BaseTable) -> BaseTable:
     return base
 
 
-def what_is_torn(store: SimulatedStore, manifest: TableManifest, *, indexes: bool = True) -> None:
-    """Stand in for :func:`weir.base.torn_versions.what_is_torn`: no power is cut here."""
+def what_is_torn(store: SimulatedStore, manifest: TableManifest, *, indexes: bool = True) -> str | None:
+    """Stand in for :func:`weir.base.torn_versions.what_is_torn`."""
+    return FileWriter.library.tear_in(manifest.data) if store.fsync else None
 
 
 def publish_details(
@@ -910,7 +971,7 @@ def publish_details(
     except ObjectExistsError:
         if bytes(store.get(path)) != data:
             return None
-    return following.version
+    return None if _is_given_up(store, following.version) else following.version
 
 
 def to_lance_bytes(table: pa.Table) -> bytes:

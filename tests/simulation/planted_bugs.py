@@ -39,6 +39,7 @@ import weir.merge.rows
 import weir.merge.waves
 import weir.read.planner
 import weir.rows.conforming
+import weir.snapshots.consumers
 import weir.snapshots.history
 import weir.snapshots.shard_view
 import weir.snapshots.snapshot
@@ -654,6 +655,10 @@ def _generation_not_synced() -> Sequence[Patch]:
     return [(weir.write.flush.flush, "write_generation", unsynced)]
 
 
+def _place_not_synced() -> Sequence[Patch]:
+    return [(weir.snapshots.consumers, "make_durable", lambda store, version: None)]  # type: ignore[attr-defined]
+
+
 def _compaction_overlooks_deletes() -> Sequence[Patch]:
     commit = Compaction.commit
 
@@ -669,6 +674,13 @@ PLANTED_BUGS = (
         "I1, I5, I6, I7, I12, no unexplained error",
         _generation_not_synced,
         "losing power",
+    ),
+    PlantedBug(
+        "the place of a consumer names a version that nobody has synced",
+        "I9, no unexplained error",
+        _place_not_synced,
+        "losing power",
+        first_seed=400,
     ),
     PlantedBug(
         "a compaction overlooks what was deleted meanwhile",

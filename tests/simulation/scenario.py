@@ -337,8 +337,8 @@ _KINDS["losing power"] = replace(
     merges=(3, 6),
     collects=0.7,
     travellers=(0, 1),
-    consumers=(0, 1),
-    updaters=(1, 1, 2),
+    consumers=(0, 1, 2),
+    updaters=(1, 2, 3),
     power_cuts=(1, 2, 3),
 )
 

@@ -270,6 +270,18 @@ class SimulatedStore(ObjectStore):
         by = self._task().process
         self._write("copy", _checked(target), lambda: self._store(target, content, by))
 
+    def move(self, source: str, target: str) -> None:
+        """Give an object another name, if it is there: what Weir asks the file system for."""
+        by = self._task().process
+
+        def effect() -> None:
+            found = self.objects.get(source)
+            if found is not None:
+                self._store(target, found.data, by)
+                self._drop(source)
+
+        self._write("move", _checked(source), effect)
+
     def delete(self, paths: Iterable[str]) -> None:
         by = self._task().process
         for path in paths:
@@ -290,6 +302,12 @@ class SimulatedStore(ObjectStore):
         """Forget what was on its way, and what was not synced is not to be synced any more."""
         self._power_cuts += 1
         self.unsynced.clear()
+
+    def cut_short(self, path: str) -> None:
+        """Leave an object empty that nobody has synced."""
+        self.objects[path].data = b""
+        self.objects[path]._meta = None
+        self.note(f"{path} is empty")
 
     def lose(self, path: str) -> None:
         """Take away an object that nobody has synced."""

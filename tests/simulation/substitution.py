@@ -53,6 +53,7 @@ from weir.base import dataset_fields
 from weir.format import (
     checked_json,
     feed_consumer,
+    first_index_details,
     garbage_marks,
     generation_catalog,
     layout,
@@ -60,6 +61,7 @@ from weir.format import (
     pk_index,
     shard_manifest,
     snapshot_pin,
+    table_manifest,
     version_hint,
     wal_entry,
 )
@@ -180,6 +182,11 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.column_marks.mark_columns, library.mark_columns),
         (weir.base.publish.publish_details, library.publish_details),
         (weir.base.torn_versions.what_is_torn, library.what_is_torn),
+        (weir.base.torn_versions._move, library.move_aside),
+        (weir.base.manifest.TableManifest, library.manifest_that_was_read),
+        (table_manifest.with_version, library.with_version),
+        (table_manifest.decode_files, library.decode_files),
+        (first_index_details.is_first_form, library.is_first_form),
         (weir.base.published._to_lance_bytes, library.to_lance_bytes),
         (weir.base.published._from_lance_bytes, library.from_lance_bytes),
         (weir.write.lease.lease_owner.is_certainly_dead, world.is_certainly_dead),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from weir.base.durability import make_durable
 from weir.engine.logs import get_logger
 from weir.errors import (
     ConflictError,
@@ -65,6 +66,7 @@ class StoredConsumer:
             If there is one of that name already.
         """
         path = consumer_path(consumer.name)
+        _make_place_durable(store, consumer)
         try:
             store.put_if_absent(path, feed_consumer.encode(consumer))
         except ObjectExistsError as error:
@@ -108,6 +110,8 @@ class StoredConsumer:
         """Replace what is stored, unless somebody else has done so."""
         changed = replace(changed, write_id=secrets.token_hex(16))
         path = consumer_path(changed.name)
+        if changed.token.base_version != self.consumer.token.base_version:
+            _make_place_durable(self.store, changed)
         if self.version is None:
             self._find_own()
         assert self.version is not None
@@ -136,6 +140,11 @@ class StoredConsumer:
                 hint="Let one process at a time read for a consumer, and open the feed again",
             )
         self.consumer, self.version = found.consumer, found.version
+
+
+def _make_place_durable(store: ObjectStore, consumer: FeedConsumer) -> None:
+    # Plain Lance may have committed the version: with the power it would go, and the place with it.
+    make_durable(store, consumer.token.base_version)
 
 
 def read_consumer(store: ObjectStore, name: str) -> StoredConsumer | None:

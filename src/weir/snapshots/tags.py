@@ -10,6 +10,7 @@ import secrets
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from weir.base.durability import make_durable
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.logs import get_logger
@@ -50,6 +51,8 @@ def create_tag(base: BaseTable, name: str, token: SnapshotToken) -> Tag:
     """
     store, path = base.store, tag_path(name)
     tag = Tag(name, token.unpinned(), datetime.now(UTC), secrets.token_hex(16))
+    # Plain Lance may have committed the version: with the power it would go.
+    make_durable(store, token.base_version)
     try:
         store.put_if_absent(path, stored_tag.encode(tag))
     except ObjectExistsError as error:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from weir.base.durability import make_durable
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.logs import get_logger
 from weir.errors import InputError, ObjectExistsError, ObjectNotFoundError, OptionError
@@ -77,6 +78,8 @@ def take_token(store: ObjectStore, cuts: SnapshotCapture, retain: timedelta | No
     except OverflowError:
         expires_at = datetime.max.replace(tzinfo=UTC)
     assert token.pin is not None
+    # Plain Lance may have committed it: with the power it would go.
+    make_durable(store, token.base_version)
     pin = snapshot_pin.encode(SnapshotPin(token, now, expires_at))
     # The id is random: a pin that is there already is our own, and the first answer was lost (invariant I4).
     with suppress(ObjectExistsError):

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from weir.base.durability import make_durable
 from weir.base.table import BaseTable
-from weir.base.torn_versions import is_torn_size, set_history_aside
+from weir.base.torn_versions import is_torn_size, set_history_aside, unreadable_history
 from weir.base.versions import TableVersion, latest_at, list_versions, remove_versions, tagged_versions
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
@@ -243,10 +243,11 @@ class _Collection:
         versions = list_versions(store)
         if not self.dry_run:
             make_durable(store, base.version)
-            if store.is_local and any(is_torn_size(one.nbytes) for one in versions):
-                # Lance has to read the manifests of old versions to remove them, and pins may name them.
-                set_history_aside(store)
-                versions = list_versions(store)
+        if store.is_local and any(is_torn_size(one.nbytes) for one in versions):
+            # Lance has to read the manifests of old versions to remove them, and pins may name them.
+            torn = unreadable_history(store) if self.dry_run else set_history_aside(store)
+            spent = {one.version for one in (*base.torn, *torn)}
+            versions = tuple(one for one in list_versions(store) if one.version not in spent)
         roots = live_roots(store, now)
         # What was the newest version at any time since: whoever opened the table then goes on with it.
         opened = latest_at(versions, now - self.horizon)
