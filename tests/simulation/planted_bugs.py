@@ -656,7 +656,7 @@ def _generation_not_synced() -> Sequence[Patch]:
 
 
 def _place_not_synced() -> Sequence[Patch]:
-    return [(weir.snapshots.consumers, "make_durable", lambda store, version: None)]  # type: ignore[attr-defined]
+    return [(weir.snapshots.consumers, "make_durable", lambda store, version: None)]
 
 
 def _compaction_overlooks_deletes() -> Sequence[Patch]:
