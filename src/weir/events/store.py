@@ -300,6 +300,7 @@ class EventStore:
         lease_wait: float = 0,
         takeover: bool = False,
         address: str | None = None,
+        **options: Any,
     ) -> EventWriter:
         """Return a writer, to be used as a context manager.
 
@@ -314,11 +315,13 @@ class EventStore:
             Whether to take shards that another writer holds, which is fenced. Default False.
         address : str, optional
             Where others reach this process: whoever finds a shard held is told it with the error.
+        **options
+            Others of :meth:`weir.Table.writer`, such as ``flush_on_close``.
 
         Raises
         ------
         OptionError
-            If an option is out of range.
+            If an option is unknown or out of range.
         """
         self._refuse_if_closed()
         if not isinstance(lease_wait, (int, float)) or isinstance(lease_wait, bool) or lease_wait < 0:
@@ -326,11 +329,12 @@ class EventStore:
                 f"lease_wait is a number of seconds, got {lease_wait!r:.80}", where="lease_wait"
             )
         options = {
-            "takeover": takeover,
-            "address": address,
             "max_memtable_rows": int(self._known.options.get("flush_threshold", 100_000)),
             # Nearly every query is of one type.
             "cluster_by": ("event_type",),
+            **options,
+            "takeover": takeover,
+            "address": address,
         }
         writer = EventWriter(
             self._table,

@@ -25,6 +25,7 @@ from weir.events.payloads import columns_of_table
 from weir.events.store import EventStore
 from weir.format.source import Source
 from weir.spark.event_options import EventWriteOptions
+from weir.spark.kept_event_writers import KeptEventWriters, process_event_writers
 from weir.spark.options import TableLocation
 from weir.spark.sink import abort, parted, refuse_checkpoint_of_another_table
 from weir.spark.staging import InlineRows, TaskResult, TaskRows
@@ -100,14 +101,26 @@ class EventRows:
 
 
 def _commit(
-    store: EventStore, options: EventWriteOptions, found: Sequence[NumberedRows], source: Source | None
+    store: EventStore,
+    options: EventWriteOptions,
+    found: Sequence[NumberedRows],
+    source: Source | None,
+    kept: KeptEventWriters | None = None,
 ) -> None:
-    """Append the events of all tasks, in the order of the partitions, on the driver."""
+    """Append the events of all tasks, in the order of the partitions, on the driver.
+
+    With writers that are kept, one of them does it. Otherwise it is opened for this commit, and what it has
+    written is flushed when it is closed.
+    """
     failpoint.reach("sink.before_commit")
     if any(one.rows.pieces for one in found):
-        with store.writer(lease_wait=options.lease_wait, takeover=options.takeover) as writer:
-            writer.ingest_routed(_routed(store, found), source)
-            failpoint.reach("sink.before_close")
+        routed = _routed(store, found)
+        if kept is not None and source is not None:
+            kept.ingest(store, options, routed, source)
+        else:
+            with store.writer(lease_wait=options.lease_wait, takeover=options.takeover) as writer:
+                writer.ingest_routed(routed, source)
+                failpoint.reach("sink.before_close")
     failpoint.reach("sink.after_commit")
 
 
@@ -200,7 +213,8 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
         with self._options.open() as store:
             refuse_checkpoint_of_another_table(store.tables[EVENTS].internals.store, query_id, batchId)
             # Batches are counted from 0, the numbers of a source from there on.
-            _commit(store, self._options, found, Source(f"spark/{query_id}", batchId))
+            source = Source(f"spark/{query_id}", batchId)
+            _commit(store, self._options, found, source, process_event_writers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Delete what the tasks have staged, on the driver."""

@@ -14,7 +14,7 @@ from weir.rows.changes import INSERT, PATCH, UPSERT
 from weir.spark.options import TableLocation, as_switch, as_whole_number, split_options
 from weir.table.table import Table
 
-__all__ = ["WRITE_MODES", "WriteOptions"]
+__all__ = ["MAX_TAIL_ENTRIES", "WRITE_MODES", "WriteOptions"]
 
 _COUNTS = ("max_memtable_rows", "max_memtable_bytes", "max_memtable_entries")
 _SWITCHES = ("takeover", "flush", "fsync", "mergeSchema")
@@ -36,7 +36,7 @@ WRITE_MODES = {"upsert": UPSERT, "patch": PATCH, "insert-if-absent": INSERT, _AD
 """What a row does that has no operation of its own, by the names of the modes."""
 
 # Every commit claims its shards anew, and reads what former ones have left in the log.
-_MAX_TAIL_ENTRIES = 64
+MAX_TAIL_ENTRIES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class WriteOptions:
             Whether to flush where the option does not say.
         """
         return {
-            "max_memtable_entries": _MAX_TAIL_ENTRIES,
+            "max_memtable_entries": MAX_TAIL_ENTRIES,
             **self.writer,
             "holder": holder,
             "flush_on_close": flush if self.flush is None else self.flush,
