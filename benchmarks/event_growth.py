@@ -33,6 +33,8 @@ class _Stretch:
         How many.
     seconds : tuple of float
         Of every so many batches.
+    processor : float
+        Seconds of the processor that writing them took.
     upkeep : float
         Seconds that upkeep took afterwards.
     mebibytes : float
@@ -41,6 +43,7 @@ class _Stretch:
 
     events: int
     seconds: tuple[float, ...]
+    processor: float
     upkeep: float
     mebibytes: float
 
@@ -54,12 +57,14 @@ def run(context: Context) -> Result:
         Measurement(name, (one.seconds,)) for name, one in zip(names, (first, last), strict=True)
     )
     speeds = ", ".join(f"{one.events / sum(one.seconds):,.0f}" for one in stretches)
+    processor = ", ".join(f"{one.processor / one.events * 1e6:.1f}" for one in stretches)
     upkeep = ", ".join(f"{one.upkeep:.1f}" for one in stretches)
     return Result(
         "event-growth",
         f"{sum(one.events for one in stretches):,} events in batches of 10,000 into one store, fsync on",
         (
             f"events a second, stretch by stretch: {speeds}",
+            f"microseconds of the processor for an event, stretch by stretch: {processor}",
             f"seconds that upkeep took after each: {upkeep}",
             f"at most {last.mebibytes:,.0f} MiB resident, flights included (to be {_MOST_MEBIBYTES:,})",
         ),
@@ -101,7 +106,7 @@ def _write(place: Path, events: int, quick: bool, sending: Connection) -> None:
     written = 0
     with created(place, carriers) as store, store.writer() as writer:
         while written < events:
-            seconds, before = [], written
+            seconds, before, used = [], written, time.process_time()
             batches = typed_batches(flights)
             while group := list(itertools.islice(batches, _BATCHES)):
                 began = time.perf_counter()
@@ -110,8 +115,9 @@ def _write(place: Path, events: int, quick: bool, sending: Connection) -> None:
                 if len(group) == _BATCHES:
                     seconds.append(time.perf_counter() - began)
                 written += sum(rows.num_rows for batch in group for _, rows in batch)
-            began = time.perf_counter()
+            processor, began = time.process_time() - used, time.perf_counter()
             store.maintain()
+            upkeep = time.perf_counter() - began
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            sending.send(_Stretch(written - before, tuple(seconds), time.perf_counter() - began, peak))
+            sending.send(_Stretch(written - before, tuple(seconds), processor, upkeep, peak))
     sending.close()

@@ -132,7 +132,7 @@ def test_what_is_retained_away_is_gone_and_stays_gone(store: EventStore) -> None
         assert [row["n"] for batch in store.subscribe("s") for row in batch.rows.to_pylist()] == [0, 1, 1, 2]
         writer.append("a", "c", {"n": 3}, timestamp="2020-01-01")
         assert numbers(store) == [1]
-        store.execute("RETAIN a EVER")
+        store.execute("RETAIN a FOR EVER")
         assert numbers(store) == [1]
         writer.append("a", "c", {"n": 4}, timestamp="2020-01-01")
         assert numbers(store) == [1, 4]

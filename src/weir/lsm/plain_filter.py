@@ -63,14 +63,21 @@ def plain_matches(rows: pa.Table, text: str) -> npt.NDArray[np.int64] | None:
         or not _TYPES.issuperset(rows.schema.types)
     ):
         return None
-    try:
-        condition = parse(_empty_frame(tuple((one.name, one.type) for one in rows.schema)), text)
-    except ValueError:
-        return None
-    if not _is_plain(condition, rows.schema):
+    condition = _condition(tuple((one.name, one.type) for one in rows.schema), text)
+    if condition is None:
         return None
     offsets: npt.NDArray[np.int64] = np.flatnonzero(pc.fill_null(_holds(condition, rows), False).to_numpy())
     return offsets
+
+
+@lru_cache(64)
+def _condition(columns: tuple[tuple[str, pa.DataType], ...], text: str) -> Expr | None:
+    """Return a filter, read once for all sources of a scan; None if it is not a plain one."""
+    try:
+        condition = parse(_empty_frame(columns), text)
+    except ValueError:
+        return None
+    return condition if _is_plain(condition, pa.schema(list(columns))) else None
 
 
 @lru_cache(64)

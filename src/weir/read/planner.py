@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.index_changes import base_indexes
@@ -265,5 +267,13 @@ def _rows_that_match(label: str, rows: pa.Table, asked: _Asked) -> RowsTask:
     # A table without columns would forget how many rows it has: a count keeps one.
     shown = rows.select(list(asked.columns or rows.schema.names[:1]))
     if asked.filter is not None and considered:
-        shown = shown.take(pa.array(matching_rows(rows, asked.filter)))
+        shown = _taken(shown, matching_rows(rows, asked.filter))
     return RowsTask(label, shown.slice(0, asked.limit), considered)
+
+
+def _taken(rows: pa.Table, offsets: npt.NDArray[np.int64]) -> pa.Table:
+    """Return some rows, ascending; of many chunks only those are touched that have some of them."""
+    if not len(offsets):
+        return rows.slice(0, 0)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return rows.slice(first, last - first + 1).take(pa.array(offsets - first))

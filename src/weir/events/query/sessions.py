@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext
 
@@ -21,8 +23,15 @@ def session() -> SessionContext:
 
 
 def frame_of(rows: pa.Table) -> DataFrame:
-    """Return rows as a frame of a session of their own; few of them are one batch for one thread."""
-    config = _config()
-    if rows.num_rows <= _FEW_ROWS:
-        config = config.with_target_partitions(1).with_batch_size(_FEW_ROWS)
-    return SessionContext(config).from_arrow(rows)
+    """Return rows as a frame; few of them are one batch for one thread."""
+    if rows.num_rows > _FEW_ROWS:
+        return SessionContext(_config()).from_arrow(rows)
+    # Without a name: under one, the session would keep them for as long as the process lives.
+    batches = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
+    return _of_few_rows().read_batches(batches)
+
+
+@cache
+def _of_few_rows() -> SessionContext:
+    """Return the session of few rows; one per process, since making one takes longer than asking it."""
+    return SessionContext(_config().with_target_partitions(1).with_batch_size(_FEW_ROWS))
