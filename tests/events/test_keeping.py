@@ -468,3 +468,46 @@ def test_materialisations_by_name(store: EventStore) -> None:
     assert store.execute("SHOW MATERIALIZATIONS").to_table().num_rows == 0
     store.remember("daily", "QUERY a COUNT")
     assert store.show("daily").to_table().to_pylist() == [{"count": 0}]
+
+
+def test_upkeep_looks_for_what_was_erased_until_it_has_left_the_files(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compactions of everything and collections of versions come to an end, and begin with every erasure."""
+    done: list[str] = []
+    for name in ("compact", "collect_garbage"):
+        real = getattr(TableMaintenance, name)
+
+        def counted(self: TableMaintenance, real: Any = real, name: str = name, **options: Any) -> Any:
+            if options.get("max_deleted") == 0.0 or "version_retention" in options:
+                done.append(name)
+            return real(self, **options)
+
+        monkeypatch.setattr(TableMaintenance, name, counted)
+
+    def upkeep(horizon: timedelta = NOW) -> list[str]:
+        done.clear()
+        store.maintain(horizon=horizon)
+        return sorted(set(done))
+
+    store.remember("groups", "QUERY a COUNT BY context_id")
+    with store.writer() as writer:
+        for number in range(12):
+            writer.append("a", f"c{number % 3}", {"n": number})
+        assert upkeep() == []
+        for context in ("c0", "c1"):
+            store.forget(context)
+            assert upkeep() == ["collect_garbage", "compact"]
+            # Former versions stay for the horizon, and their files for another.
+            assert upkeep(timedelta(hours=1)) == ["collect_garbage"]
+            assert upkeep() == ["collect_garbage"]
+            assert upkeep() == []
+        # Nobody could store the answer anew, which has what was forgotten.
+        store.forget("c2")
+        with monkeypatch.context() as held:
+            held.setattr("weir.events.materializations.Materialization._save", lambda *_, **__: False)
+            assert upkeep() == ["collect_garbage", "compact"]
+            assert upkeep() == ["collect_garbage", "compact"]
+    assert upkeep() == ["collect_garbage", "compact"]
+    assert (upkeep(), upkeep()) == (["collect_garbage"], [])
+    assert store.show("groups").to_table().num_rows == 0

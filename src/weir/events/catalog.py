@@ -108,6 +108,10 @@ class Catalog:
     cleared : int or None
         Since when no name of a context that was forgotten is in here any more, in microseconds since 1970, as
         long as a former catalog that has one may be in a file.
+    swept : int
+        Of how many erasures no table has a row in its files any more, but for former versions of it.
+    swept_at : int or None
+        Since when, in microseconds since 1970, as long as a table may have such a former version.
     """
 
     options: Mapping[str, Any]
@@ -119,6 +123,8 @@ class Catalog:
     erasures: int = 0
     erased_through: int = 0
     cleared: int | None = None
+    swept: int = 0
+    swept_at: int | None = None
 
     def type(self, name: object) -> EventType:
         """Return a type.
@@ -196,6 +202,8 @@ class Catalog:
                 "erasures": self.erasures,
                 "erased_through": self.erased_through,
                 "cleared": self.cleared,
+                "swept": self.swept,
+                "swept_at": self.swept_at,
             },
             ensure_ascii=False,
             indent=1,
@@ -232,6 +240,8 @@ class Catalog:
                 stored["erasures"],
                 stored.get("erased_through", 0),
                 stored.get("cleared"),
+                stored.get("swept", 0),
+                stored.get("swept_at"),
             )
             return catalog, stored["write_id"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:

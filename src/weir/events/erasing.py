@@ -26,8 +26,10 @@ __all__ = [
     "forgotten",
     "newest_arrival",
     "retained",
+    "swept",
     "without_erased",
     "without_former",
+    "without_swept",
 ]
 
 _BATCH = 50_000
@@ -139,6 +141,33 @@ def without_former(catalog: Catalog, *, horizon: timedelta) -> Catalog:
     if catalog.cleared is None or now_micros() - catalog.cleared < patience // timedelta(microseconds=1):
         return catalog
     return replace(catalog, cleared=None)
+
+
+def swept(catalog: Catalog, *, erasures: int) -> Catalog:
+    """Return the catalog once no table has rows of so many erasures in the files of its newest version."""
+    if catalog.swept >= erasures:
+        return catalog
+    return replace(catalog, swept=erasures, swept_at=now_micros())
+
+
+def without_swept(catalog: Catalog, *, looked: Catalog, began: int, horizon: timedelta) -> Catalog:
+    """Return the catalog once former versions were collected, if those with erased rows were among them.
+
+    Parameters
+    ----------
+    catalog : Catalog
+        The catalog as it is.
+    looked : Catalog
+        As it was when the collection began.
+    began : int
+        When that was, in microseconds since 1970.
+    horizon : timedelta
+        How old a version had to be to be collected, and then what is not needed any more.
+    """
+    if catalog.swept_at is None or catalog.swept_at != looked.swept_at:
+        return catalog
+    is_over = began - catalog.swept_at >= 2 * (horizon // timedelta(microseconds=1))
+    return replace(catalog, swept_at=None) if is_over else catalog
 
 
 def newest_arrival(table: Table, context: str | None, clock: HybridClock) -> int:

@@ -408,6 +408,15 @@ class Materialization:
         now = self.plan.read.now
         return None if retention is None or retention.age is None or now is None else now - retention.age
 
+    @property
+    def lags_erasures(self) -> bool:
+        """Whether events that are gone may be stored: nobody could store it anew."""
+        with suppress(QueryError):
+            table = self._table(False) if self.incremental else None
+            mark = None if table is None else self._stored_mark(table)
+            return mark is not None and mark.erasures != self._catalog.erasures
+        return False
+
     # --- Answering -------------------------------------------------------------------------------
 
     def show(self, runner: QueryRunner | None = None, saving: Saving | None = None) -> pa.Table:

@@ -40,12 +40,14 @@ from weir.events.erasing import (
     forgotten,
     newest_arrival,
     retained,
+    swept,
     without_erased,
     without_former,
+    without_swept,
 )
 from weir.events.event_table import EVENTS, add_columns, create_event_table, open_event_table
 from weir.events.event_types import EventType
-from weir.events.instants import from_micros, parse_instant
+from weir.events.instants import from_micros, now_micros, parse_instant
 from weir.events.language import tree
 from weir.events.language.scanner import Place
 from weir.events.materializations import (
@@ -828,14 +830,36 @@ class EventStore:
         reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):
             build_indexes(self._table, self._catalog(True))
-        if self._catalog(True).erasures:
-            # Also if nothing was erased now: an earlier call may have died, or has found a table in use.
+        is_whole = erasure.left == 0 and not any(one.merge.in_conflict for one in reports.values())
+        self._sweep(horizon, is_whole)
+        return MaintainReport(erasure, reports)
+
+    def _sweep(self, horizon: timedelta, is_whole: bool) -> None:
+        """Have what was erased leave the files, unless earlier calls have seen to it.
+
+        Parameters
+        ----------
+        horizon : timedelta
+            How long what is not needed any more stays.
+        is_whole : bool
+            Whether all that was erased is deleted and merged; otherwise a later call does this again.
+        """
+        catalog, began = self._catalog(True), now_micros()
+        if catalog.swept < catalog.erasures:
             for table in self.tables.values():
                 table.maintenance.compact(max_deleted=0.0)
                 table.maintenance.catch_up_indexes(without_gone=True)
-                # Earlier versions have what was erased, and are kept unless somebody says for how long.
-                table.maintenance.collect_garbage(horizon=horizon, version_retention=horizon)
-        return MaintainReport(erasure, reports)
+            names = catalog.materializations
+            if is_whole and not any(self._materialization(name, catalog).lags_erasures for name in names):
+                change = partial(swept, erasures=catalog.erasures)
+                self._known = self._stored_catalog.change(change)
+        elif catalog.swept_at is None:
+            return
+        for table in self.tables.values():
+            # Earlier versions have what was erased, and are kept unless somebody says for how long.
+            table.maintenance.collect_garbage(horizon=horizon, version_retention=horizon)
+        done = partial(without_swept, looked=catalog, began=began, horizon=horizon)
+        self._known = self._stored_catalog.change(done)
 
     def _drop_outdated(self) -> None:
         """Remove what is stored of materialisations that are no more, or by former versions of types."""
