@@ -328,6 +328,12 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize("function", ["median", 7, None, ["sum"]])
+def test_functions_that_there_are_not_are_refused_by_name(function: Any) -> None:
+    with pytest.raises(OptionError, match=r"there is no function .*\[n\].*sum, count"):
+        MergeEngine.aggregation(n=function)
+
+
 def test_writes_that_depend_on_the_row_are_refused(tmp_path: Path) -> None:
     table = made(tmp_path / "t", MergeEngine.aggregation(n="sum"))
     with table.writer() as writer:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from weir.errors import CorruptionError, SchemaError
+from weir.errors import CorruptionError, OptionError, SchemaError
 from weir.format.field_births import Births
 from weir.format.recorded_columns import BIRTHS, with_births_noted, without_born_later
 
@@ -121,7 +121,7 @@ class MergeEngine:
 
         Raises
         ------
-        ValueError
+        OptionError
             If there is no such function.
 
         Examples
@@ -129,6 +129,11 @@ class MergeEngine:
         >>> MergeEngine.aggregation(total="sum").functions
         (('total', <Function.SUM: 'sum'>),)
         """
+        for name, one in functions.items():
+            if one not in tuple(Function):
+                raise OptionError(
+                    f"there is no function {one!r}", where=name, hint=f"Use one of {', '.join(Function)}"
+                )
         return cls(
             EngineKind.AGGREGATION, functions=tuple((name, Function(one)) for name, one in functions.items())
         )
