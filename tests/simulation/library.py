@@ -208,7 +208,6 @@ class Library:
         self.no_rows = pa.schema([*schema, ("_rowid", pa.uint64())]).empty_table()
         self.lance_schemas: dict[tuple[str, ...], _LanceSchema] = {}
         self._rows_of_files: dict[str, list[dict[str, Any]]] = {}
-        self.LanceDataset = Dataset
 
     def get(self, path: str) -> Any:
         """Return what an object stands for."""
@@ -299,6 +298,16 @@ class Library:
         """Open a data set at its newest version or another."""
         number = version or self.newest(uri)
         return Dataset(self, uri, self.read_version(uri, number))
+
+    def LanceDataset(  # noqa: N802
+        self,
+        uri: str,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        serialized_manifest: bytes | None = None,
+    ) -> Dataset:
+        """Open a data set, also one whose manifest is known: it is read all the same."""
+        return self.dataset(uri, version)
 
     def newest(self, uri: str) -> int:
         """Return the newest version of a data set."""
@@ -405,6 +414,10 @@ class Dataset:
         copied = Dataset(self.library, self.uri, self._at)
         copied._table = self._table
         return copied
+
+    def __getstate__(self) -> tuple[str, int, None, DatasetVersion]:
+        """Return what tells which version it is, where the library's has the manifest."""
+        return self.uri, self.version, None, self._at
 
     def get_fragments(self) -> list[Any]:
         """Name no fragment, so that rows are taken by row id."""
@@ -897,6 +910,16 @@ def with_version(data: bytes, version: int, *, where: str) -> bytes:
     """Stand in for :func:`weir.format.table_manifest.with_version`."""
     library = FileWriter.library
     return library.keep(replace(library.kept(data), version=version, change=Change()))
+
+
+def head_message(data: bytes, *, where: str) -> bytes:
+    """Stand in for :func:`weir.format.table_manifest.head_message`."""
+    return data
+
+
+def made_by_one_transaction(data: bytes, found: DatasetVersion, *, where: str) -> bool:
+    """Stand in for :func:`weir.format.table_manifest.made_by_one_transaction`."""
+    return FileWriter.library.kept(data) is found
 
 
 def decode_files(data: bytes, *, where: str) -> None:

@@ -186,6 +186,8 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.manifest.TableManifest, library.manifest_that_was_read),
         (table_manifest.with_version, library.with_version),
         (table_manifest.decode_files, library.decode_files),
+        (table_manifest.head_message, library.head_message),
+        (table_manifest.made_by_one_transaction, library.made_by_one_transaction),
         (first_index_details.is_first_form, library.is_first_form),
         (weir.base.published._to_lance_bytes, library.to_lance_bytes),
         (weir.base.published._from_lance_bytes, library.from_lance_bytes),
