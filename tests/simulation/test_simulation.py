@@ -29,7 +29,7 @@ _COMPACTING_SEEDS = 40
 _POWER_SEEDS = 40
 _ENGINE_SEEDS = 40
 _CHUNK = 50
-_ALWAYS = 100
+_ALWAYS = 300
 """Seeds that are run with the tests that do not take long."""
 _SHARE = 5
 """One in so many of the seeds is run with the tests that do not take long."""
@@ -137,7 +137,7 @@ def test_other_threads_of_the_process_go_on_as_they_are() -> None:
 
 
 def test_invariants_hold_while_everything_happens() -> None:
-    """No part of the simulation has gone to sleep: a hundred seeds do all that there is to do."""
+    """No part of the simulation has gone to sleep: three hundred seeds do all that there is to do."""
     counts: Counter[str] = Counter()
     with substituted():
         for seed in range(_ALWAYS):
