@@ -43,3 +43,17 @@ def test_nothing_of_a_dropped_column_shows_in_one_with_its_id(s3_endpoint: S3End
     table.maintenance.recover()
     table.maintenance.merge()
     assert plain().to_table().sort_by("id").to_pylist() == expected
+
+
+def test_rows_of_the_log_have_the_columns_that_somebody_else_has_just_given(s3_endpoint: S3Endpoint) -> None:
+    uri, options = s3_endpoint.new_uri(), s3_endpoint.options
+    schema = pa.schema([*SCHEMA, ("w", pa.int64())])
+    with weir.create(uri, schema, primary_key="id", storage_options=options).writer() as writer:
+        writer.upsert([{"id": 1, "v": 10, "w": 20}])
+        reader = weir.open(uri, storage_options=options)
+        other = weir.open(uri, storage_options=options)
+        other.alter(rename={"v": "w", "w": "v"})
+        other.alter(add=[pa.field("x", pa.int64())])
+        # Its first read, which looks for the columns first and finds them in a newer version.
+        found = reader.scan(columns=["id", "v", "w", "x"]).to_table()
+        assert found.to_pylist() == [{"id": 1, "v": 20, "w": 10, "x": None}]

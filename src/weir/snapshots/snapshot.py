@@ -385,6 +385,9 @@ class SnapshotReader:
 
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
+        if base.row_schema is not self._columns:
+            # Found by somebody who only asked for the columns that there are.
+            self._give_columns_of(base)
         listed_after = base.version
         if reload_manifests or self._store.is_local:
             views = self._all_views(reload_manifests)
@@ -402,11 +405,7 @@ class SnapshotReader:
                 raise AnotherHistoryError
             self._base = base
             if base.row_schema is not self._columns:
-                # Rows of the log have been given the columns of another version.
-                self._columns = base.row_schema
-                # Writers of this process go by names, which may stand for other columns now.
-                saw(base)
-                self._shards.clear()
+                self._give_columns_of(base)
                 listed_after = base.version
                 views = self._all_views(reload_manifests)
                 continue
@@ -425,6 +424,13 @@ class SnapshotReader:
             refuse_foreign_progress(base, again)
             views.update((view.shard_id, view) for view in again)
         raise self._keeps_changing()
+
+    def _give_columns_of(self, base: BaseTable) -> None:
+        """Read the log anew: its rows have been given the columns of another version."""
+        self._columns = base.row_schema
+        # Writers of this process go by names, which may stand for other columns now.
+        saw(base)
+        self._shards.clear()
 
     def _shown(self, base: BaseTable, views: Mapping[UUID, ShardView]) -> ReadSnapshot:
         """Return a snapshot: the one before where it shows just that."""
