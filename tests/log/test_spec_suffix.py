@@ -39,10 +39,11 @@ def test_whoever_finds_entries_in_memory_looks_for_the_next_by_its_name(tmp_path
     (shard,) = list_shards(store)
     manifest = read_latest_manifest(store, shard)
     assert manifest is not None
+    process = str(tmp_path)
     seen: ObjectStore = FarAway(store) if is_far else store  # type: ignore[assignment]
-    first = list(Wal(seen, shard, namespace="one process").read_tail(manifest))
+    first = list(Wal(seen, shard, namespace=process).read_tail(manifest))
     assert sum(one.entry.num_rows for one in first) == 5
     # The last is no longer remembered.
-    store.engine.cache.discard([("wal", "one process", shard.int, first[-1].position)])
-    again = list(Wal(seen, shard, namespace="one process").read_tail(manifest))
+    store.engine.cache.discard([("wal", process, shard.int, first[-1].position)])
+    again = list(Wal(seen, shard, namespace=process).read_tail(manifest))
     assert [one.position for one in again] == [one.position for one in first]

@@ -340,10 +340,19 @@ class Patient:
         data[at] ^= 1
         self.store.put(path, bytes(data))
 
-    def entry(self, epoch: int, rows: Sequence[dict[str, Any]] = (), *, fence: bool = False) -> bytes:
+    def entry(
+        self,
+        epoch: int,
+        rows: Sequence[dict[str, Any]] = (),
+        *,
+        fence: bool = False,
+        claim: str | None = None,
+    ) -> bytes:
         schema = wal_schema(SCHEMA)
         batches = [pa.RecordBatch.from_pylist([{**row, "_tombstone": False} for row in rows], schema)]
-        header = WalEntryHeader(epoch, None if fence else 4, wal_entry.new_write_id(), fence)
+        header = WalEntryHeader(
+            epoch, None if fence else 4, wal_entry.new_write_id(), fence=fence, claim=claim
+        )
         return b"".join(map(bytes, wal_entry.encode(header, schema, [] if fence else batches)))
 
     def change(self, change: Callable[[IndexDetails], IndexDetails]) -> None:
@@ -583,6 +592,13 @@ def entry_of_an_older_epoch(patient: Patient) -> str:
 def entry_of_an_epoch_nobody_claimed(patient: Patient) -> str:
     path = patient.wal_path(patient.tail[-1] + 1)
     patient.store.put(path, patient.entry(patient.newest.writer_epoch + 1, people(3)))
+    return path
+
+
+@damage("error", "wal.claim")
+def entry_of_another_claim_with_the_same_epoch(patient: Patient) -> str:
+    path = patient.wal_path(patient.tail[-1] + 1)
+    patient.store.put(path, patient.entry(patient.newest.writer_epoch, people(3), claim="f" * 32))
     return path
 
 

@@ -139,11 +139,11 @@ def _no_fence_entry() -> Sequence[Patch]:
         check_end: Callable[[int], None],
         *,
         was_absent: bool,
-    ) -> tuple[tuple[PositionedEntry, ...], int]:
+    ) -> tuple[tuple[PositionedEntry, ...], int, None]:
         tail = tuple(wal.read_tail(manifest))
         last = tail[-1].position if tail else max(manifest.replay_after_wal_entry_position, 0)
         check_end(last)
-        return tail, last + 1
+        return tail, last + 1, None
 
     return [(weir.write.claim, "_append_fence", append_no_fence)]
 

@@ -12,7 +12,7 @@ from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
 from weir.engine.context import default_context
-from weir.errors import FencedError
+from weir.errors import CorruptionError, FencedError
 from weir.snapshots import shard_view
 
 __all__ = ["s3_endpoint"]
@@ -158,3 +158,72 @@ def test_a_restored_table_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
         writer.upsert([{"id": 3, "name": "refused"}])
     write(reader, 2, name="after")
     assert names(reader) == names(table) == {1: "kept", 2: "after"}
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("one_writer", [False, True])
+def test_a_writer_that_is_opened_again_goes_on_behind_what_was_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: bool, one_writer: bool
+) -> None:
+    """What this process remembers of the log is of the table before: behind it there would be a gap."""
+    monkeypatch.setattr(shard_view, "_MANIFEST_TRUST_SECONDS", 3600.0)
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    writer = table.writer(flush_on_close=False)
+    writer.upsert([{"id": 1, "name": "kept"}])
+    if not one_writer:
+        writer.close()
+    shutil.copytree(place, backup)
+    if not one_writer:
+        writer = table.writer(flush_on_close=False)
+    for n in range(4):
+        writer.upsert([{"id": n, "name": "lost"}])
+    if flush:
+        writer.flush()
+        writer.upsert([{"id": 9, "name": "lost"}])
+    writer.close()
+    restore(backup, place)
+    with table.writer(flush_on_close=False, takeover=True) as again:
+        again.upsert([{"id": 2, "name": "after"}])
+    default_context().cache.clear()
+    assert names(weir.open(place)) == {1: "kept", 2: "after"}
+    assert not table.maintenance.verify().findings
+
+
+@pytest.mark.parametrize("one_writer", [False, True])
+def test_what_a_writer_of_before_wrote_behind_the_end_of_the_log_is_no_part_of_it(
+    tmp_path: Path, one_writer: bool
+) -> None:
+    """Its claim may have the very epoch of the one that comes after."""
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    writer = table.writer(flush_on_close=False)
+    writer.upsert([{"id": 1, "name": "kept"}])
+    if not one_writer:
+        writer.close()
+    shutil.copytree(place, backup)
+    if not one_writer:
+        writer = table.writer(flush_on_close=False)
+    for n in range(2, 5):
+        writer.upsert([{"id": n, "name": "lost"}])
+    restore(backup, place)
+    # It has not renewed its lease yet, and is acknowledged.
+    ((shard, stray),) = writer.upsert([{"id": 9, "name": "stray"}]).positions.items()
+    default_context().cache.clear()
+    other = weir.open(place, fsync=False)
+    again = other.writer(flush_on_close=False, takeover=True)
+    while again.upsert([{"id": 100, "name": "after"}]).positions != {shard: stray - 1}:
+        pass
+    with pytest.raises(FencedError, match="has an entry of another history"):
+        again.upsert([{"id": 101, "name": "after"}])
+    default_context().cache.clear()
+    with pytest.raises(CorruptionError, match=rf"position {stray}\).*A backup was restored") as refused:
+        weir.open(place).scan().to_table()
+    with pytest.raises(CorruptionError, match="A backup was restored"):
+        weir.open(place, fsync=False).writer(takeover=True).upsert([{"id": 1, "name": "refused"}])
+    checks = {finding.check for finding in other.maintenance.verify().findings}
+    assert checks & {"wal.epoch", "wal.claim"}
+    assert refused.value.where is not None
+    Path(refused.value.where.partition(" (")[0]).unlink()
+    default_context().cache.clear()
+    assert set(names(weir.open(place)).values()) == {"kept", "after"}

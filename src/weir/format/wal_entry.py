@@ -341,6 +341,7 @@ def _template(header: WalEntryHeader, schema: pa.Schema) -> _Template:
         header.published,
         header.published_rows,
         header.published_from,
+        header.claim,
     )
     template = _templates.get(key)
     if template is None:

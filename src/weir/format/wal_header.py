@@ -14,6 +14,7 @@ key                 value
                     they were never in the log: separated by commas, of an entry without rows
 ``weir:rows``       how many rows these have, decimal
 ``weir:numbered``   number of the first of these generations, decimal; those of the others follow
+``weir:claim``      write id of the fence entry of the claim under which it was appended; that one has none
 ``weir:trailer``    bytes after the end of the stream, decimal: an entry without them has lost them
 ==================  ================================================================================
 
@@ -58,10 +59,12 @@ _LENGTH_DIGITS = 3
 _PUBLISHED = b"weir:published"
 _PUBLISHED_ROWS = b"weir:rows"
 _PUBLISHED_FROM = b"weir:numbered"
+_CLAIM = b"weir:claim"
 TRAILER = b"weir:trailer"
 _ENTRY_KEYS = frozenset((_EPOCH, _GENERATION, _FENCE))
 OWN_PREFIX = b"weir:"
 _DECIMAL = re.compile(rb"[0-9]{1,20}")
+_WRITE_ID = re.compile(rb"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,9 @@ class WalEntryHeader:
         on its list before they were merged.
     place : LogPlace, optional
         Where it was appended; None in the library's entries.
+    claim : str, optional
+        Write id of the fence entry of the claim under which it was appended; None in that one, in the
+        library's entries, and in those that Weir wrote before there was one.
     """
 
     writer_epoch: int
@@ -108,6 +114,7 @@ class WalEntryHeader:
     place: LogPlace | None = None
     further_sources: tuple[Source, ...] = ()
     answers: tuple[bytes, ...] = ()
+    claim: str | None = None
 
     @property
     def has_lone_source(self) -> bool:
@@ -118,6 +125,24 @@ class WalEntryHeader:
     def sources(self) -> tuple[Source, ...]:
         """The marks of all writes whose rows it holds, in their order."""
         return () if self.source is None else (self.source, *self.further_sources)
+
+    def may_follow(self, before: WalEntryHeader) -> bool:
+        """Whether an entry of a log may stand right after another: no claim appends behind the next one.
+
+        Examples
+        --------
+        >>> fence = WalEntryHeader(2, fence=True, write_id="a" * 32)
+        >>> WalEntryHeader(2, claim="a" * 32).may_follow(fence)
+        True
+        >>> WalEntryHeader(2, claim="b" * 32).may_follow(fence)
+        False
+        >>> WalEntryHeader(1).may_follow(fence)
+        False
+        """
+        if self.writer_epoch < before.writer_epoch:
+            return False
+        begun = before.claim or (before.write_id if before.fence else None)
+        return self.claim is None or begun is None or self.claim == begun
 
 
 def header_metadata(header: WalEntryHeader) -> dict[bytes, bytes]:
@@ -139,6 +164,8 @@ def header_metadata(header: WalEntryHeader) -> dict[bytes, bytes]:
         metadata[_PUBLISHED] = ",".join(header.published).encode()
         metadata[_PUBLISHED_ROWS] = _decimal("number of rows", header.published_rows)
         metadata[_PUBLISHED_FROM] = _decimal("generation", header.published_from)
+    if header.claim is not None:
+        metadata[_CLAIM] = header.claim.encode()
     metadata[TRAILER] = b"%d" % TRAILER_BYTES
     return metadata
 
@@ -171,6 +198,7 @@ def read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
         published_rows=_read_decimal(metadata, _PUBLISHED_ROWS, where) or 0,
         published_from=_read_decimal(metadata, _PUBLISHED_FROM, where) or 0,
         further_sources=_read_further_sources(metadata.get(_FURTHER_SOURCES, b""), source, where),
+        claim=_read_claim(metadata.get(_CLAIM), where),
     )
 
 
@@ -206,6 +234,14 @@ def _read_published(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]
         return tuple(layout.check_name(name) for name in text.decode().split(","))
     except (InputError, UnicodeDecodeError) as error:
         raise CorruptionError("the WAL entry names no generations that can be", where=where) from error
+
+
+def _read_claim(text: bytes | None, where: str) -> str | None:
+    if text is None:
+        return None
+    if _WRITE_ID.fullmatch(text) is None:
+        raise CorruptionError(f"the WAL entry has the claim {text[:40]!r}", where=where)
+    return text.decode()
 
 
 def _source(name: bytes, sequence: int, where: str) -> Source:

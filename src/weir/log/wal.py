@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count, takewhile
 from typing import TypeVar
 from uuid import UUID
 
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map
-from weir.errors import ObjectExistsError, ObjectNotFoundError
+from weir.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError
 from weir.format import layout, wal_entry
 from weir.format.batch_memory import batch_overhead
 from weir.format.field_births import has_marks, stored_at
@@ -185,6 +186,19 @@ class Wal:
             return stored.header.write_id == entry.header.write_id
         return stored.header == entry.header and stored.num_rows == entry.num_rows
 
+    def forget_another_history(self, manifest: ShardManifest) -> None:
+        """Drop remembered entries that no generation covers, if a backup was put in the place of the table.
+
+        Asks the store for the last of them, if there is one; where that stands, so do those before it.
+        """
+        start = max(first_unflushed_position(manifest), 1)
+        found = takewhile(
+            lambda item: item[1] is not None, ((at, self._remembered(at)) for at in count(start))
+        )
+        remembered = [(at, entry) for at, entry in found if entry is not None]
+        if remembered and not self.stands(*remembered[-1]):
+            self.forget(at for at, _ in remembered)
+
     def _is_never_spec_suffix(self, position: int) -> bool:
         """Whether the entry at a position, absent under one name, need not be looked for under the other.
 
@@ -244,14 +258,17 @@ class Wal:
         if not self._store.is_local:
             end = min(max(end, reached + 1), start + _MAX_READ_AHEAD - 1) + 1
         positions = range(start, end)
+        before = self._remembered(start - 1)
         for position, entry in zip(positions, self._first(positions), strict=True):
             found = self._load_spec_suffix(position) if entry is None else entry
             if found is not None:
+                self.refuse_stray(before, found, position)
+                before = found
                 self.remember(position, found)
                 yield PositionedEntry(position, found)
             elif position > 0:
                 return
-        yield from self.read_from(end)
+        yield from self._read_after(before, end)
 
     def _first(self, positions: range) -> list[WalEntry | None]:
         """Return what stands at some positions under the name that writers use, and learn whether they do."""
@@ -280,9 +297,45 @@ class Wal:
         When nothing new is there this costs one round trip. On object stores entries are read
         ahead, more at a time the longer the run is, so that a long tail is not one round trip
         after the other.
+
+        Raises
+        ------
+        CorruptionError
+            If an entry is malformed, or not of this history of the log.
         """
+        return self._read_after(self._remembered(position - 1), position, last, remember=remember)
+
+    def _read_after(
+        self, before: WalEntry | None, position: int, last: int | None = None, *, remember: bool = True
+    ) -> Iterator[PositionedEntry]:
         for at, entry in self._ahead(position, last, partial(self.read, remember=remember)):
+            self.refuse_stray(before, entry, at)
+            before = entry
             yield PositionedEntry(at, entry)
+
+    def refuse_stray(self, before: WalEntry | None, entry: WalEntry, position: int) -> None:
+        """Refuse an entry that cannot stand after the one before it.
+
+        While a log has one history the claim of the one before has stopped whoever could have written it. A
+        writer that goes on while a backup takes the place of the table writes far behind the log's new end,
+        where the log gets to some day.
+
+        Raises
+        ------
+        CorruptionError
+            It cannot.
+        """
+        if before is not None and not entry.header.may_follow(before.header):
+            raise CorruptionError(
+                "the WAL entry is of a writer that was stopped before: it cannot follow the one before it",
+                where=self.where(position),
+                hint="A backup was restored while that writer had the table open. What it wrote after that "
+                "counts for nothing: move this file away, and all with its epoch that follow",
+            )
+
+    def _remembered(self, position: int) -> WalEntry | None:
+        cached = self._cache.get(self._key(position))
+        return cached if isinstance(cached, WalEntry) else None
 
     def measure_from(self, position: int, last: int) -> Iterator[tuple[int, StreamSize]]:
         """Yield positions from ``position`` to ``last``, each with the rows and bytes that it stands for.

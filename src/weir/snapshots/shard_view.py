@@ -10,6 +10,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.engine.concurrent_map import concurrent_map
+from weir.errors import CorruptionError
 from weir.format.shard_manifest import ShardManifest
 from weir.log.manifest_store import read_latest_manifest
 from weir.log.recorded_position import entry_lost, recorded_position
@@ -145,7 +146,7 @@ class ShardReader:
                 # A writer of this process has left them there, and may have written another history.
                 self._check_end(view)
         # One that has just begun has been read to its end.
-        entries = [] if begins else list(self._wal.read_from(view.last_position + 1))
+        entries = [] if begins else self._after(view)
         followed = self._followed(view, entries)
         if any(item.entry.header.fence for item in entries):
             # Someone claimed the shard, and may have published generations without a WAL entry.
@@ -157,6 +158,14 @@ class ShardReader:
         if followed is not self._view:
             self._remember(followed)
         return self._shown
+
+    def _after(self, view: ShardView) -> list[PositionedEntry]:
+        try:
+            return list(self._wal.read_from(view.last_position + 1))
+        except CorruptionError:
+            # It may be of another history, and cannot follow what is remembered of this one.
+            self._check_end(view)
+            raise
 
     def newest_manifest(self) -> ShardManifest | None:
         """Return the newest manifest, for who needs no rows of the log; None if the shard has none.

@@ -58,6 +58,8 @@ class Claim:
         The lease, if one was to be taken.
     sources : SourceMarks, default no marks
         How far each source had got before the tail.
+    fence : str, optional
+        Write id of our fence entry, which all entries of the claim name.
     """
 
     manifest: ShardManifest
@@ -65,6 +67,7 @@ class Claim:
     next_position: int
     lease: ShardLease | None = None
     sources: SourceMarks = field(default_factory=SourceMarks)
+    fence: str | None = None
 
     @property
     def epoch(self) -> int:
@@ -122,7 +125,7 @@ def claim_shard(
     wave = Wave()
     try:
         manifest = epoch.publish(shard_spec_id, shard_fields)
-        entries, next_position = _append_fence(
+        entries, next_position, fence = _append_fence(
             wal, manifest, schema, epoch.refuse_lost_entries, was_absent=absent is not None
         )
         if epoch.lease is not None:
@@ -146,7 +149,7 @@ def claim_shard(
         position=next_position - 1,
         entries_to_replay=len(tail),
     )
-    return Claim(manifest, tail, next_position, epoch.lease, sources)
+    return Claim(manifest, tail, next_position, epoch.lease, sources, fence)
 
 
 def sealed_error(shard_id: UUID, store: ObjectStore) -> ShardSealedError:
@@ -165,8 +168,8 @@ def _append_fence(
     check_end: Callable[[int], None],
     *,
     was_absent: bool,
-) -> tuple[tuple[PositionedEntry, ...], int]:
-    """Append our fence entry; return the entries before it, and the position after it.
+) -> tuple[tuple[PositionedEntry, ...], int, str]:
+    """Append our fence entry; return the entries before it, the position after it, and its write id.
 
     Some of them may be in a generation that does not say so (:mod:`weir.log.replay`).
     """
@@ -174,6 +177,8 @@ def _append_fence(
     write_id = wal_entry.new_write_id()
     # Of a shard that has just begun one listing tells what it would take a look for each name to tell.
     is_empty = manifest.version == 1 and (was_absent or wal.is_empty())
+    if not is_empty:
+        wal.forget_another_history(manifest)
     tail = [] if is_empty else list(wal.read_tail(manifest))
     position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
     check_end(position - 1)
@@ -195,9 +200,11 @@ def _append_fence(
             wal.remember(position, WalEntry(fence, schema, ()))
             break
         # A former writer got in before our fence: what it wrote is acknowledged and ours to replay.
+        if tail:
+            wal.refuse_stray(tail[-1].entry, holder, position)
         tail.append(PositionedEntry(position, holder))
         position += 1
-    return tuple(tail), position + 1
+    return tuple(tail), position + 1, write_id
 
 
 def _unannounced(manifest: ShardManifest, position: int) -> tuple[FlushedGeneration, ...]:

@@ -222,10 +222,13 @@ class Fence:
 
     def met(self, entry: WalEntryHeader, position: int) -> FencedError:
         """Stop, because the entry of somebody else stands where ours was to go; return the error."""
+        if entry.writer_epoch > self._epoch:
+            met = f"shard {self._shard_id} is claimed with epoch {entry.writer_epoch}"
+        else:
+            met = f"shard {self._shard_id} has an entry of another history, with epoch {entry.writer_epoch}"
         return self.fenced(
             FencedError(
-                f"shard {self._shard_id} is claimed with epoch {entry.writer_epoch}; "
-                f"this writer has epoch {self._epoch}",
+                f"{met}; this writer has epoch {self._epoch}",
                 where=self._wal.where(position),
                 hint="This write was not accepted; open a new writer to go on",
             )

@@ -228,6 +228,7 @@ class LogAppender:
             published=tuple(one.path for one in unannounced),
             published_rows=sum(one.physical_rows for one in unannounced),
             published_from=min((one.generation for one in unannounced), default=0),
+            claim=self._claim.fence,
         )
         while True:
             position = self._next_position

@@ -174,6 +174,10 @@ def _check_epoch(
             path,
             f"position {position} was written with epoch {epoch}, and the one before it with {previous}",
         )
+    elif not entry.header.may_follow(before[1].header):
+        findings.error(
+            "wal.claim", path, f"position {position} was written under another claim than the one before it"
+        )
     # One that names published generations is for readers, and fences nobody.
     if entry.header.fence and not entry.header.published and epoch == previous:
         findings.error(
