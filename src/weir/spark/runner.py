@@ -10,7 +10,7 @@ import copy
 import functools
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Self, TypeVar, cast
 from uuid import uuid4
@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession, is_remote
 
 from weir.engine.logs import get_logger
 from weir.errors import RunnerError, WeirError
+from weir.spark.silence import SparkSilentError, SparkWatch, on_thread, silent, watch_session
 
 __all__ = ["SparkRunner"]
 
@@ -103,7 +104,8 @@ class SparkRunner:
         Raises
         ------
         RunnerError
-            If Spark could not run a task, or one failed with what cannot be brought here.
+            If Spark could not run a task, or does not answer for a minute, or a task failed with what
+            cannot be brought here.
         Exception
             What a task raised, as it was raised there; what is no error of Weir's has the traceback of
             the executor as a note.
@@ -116,17 +118,19 @@ class SparkRunner:
         chunks = [pickled[first :: self._jobs] for first in range(min(self._jobs, len(pickled)))]
         # The threads submit jobs as the caller would: into the same scheduler pool, with the same tags.
         submit = inheritable_thread_target(self._spark)(functools.partial(self._job, tag))
-        with ThreadPoolExecutor(len(chunks), thread_name_prefix="weir-spark") as pool:
-            futures = [pool.submit(submit, chunk) for chunk in chunks]
+        with watch_session(self._spark) as watch:
+            futures = [on_thread(functools.partial(submit, chunk)) for chunk in chunks]
             ended = False
             try:
-                for future in as_completed(futures):
+                for future in watch.as_completed(futures):
                     for answer in future.result():
                         yield cast(Result, _value(answer))
                 ended = True
+            except SparkSilentError as error:
+                raise silent(error) from error
             finally:
-                if not ended:
-                    self._cancel(tag, futures)
+                if not ended and not watch.is_silent:
+                    self._cancel(tag, futures, watch)
 
     def _job(self, tag: str, pickled: Sequence[bytes]) -> list[bytes]:
         """Run some tasks as one Spark job of as many partitions; return their pickled answers."""
@@ -142,22 +146,25 @@ class SparkRunner:
             raise _failure(error) from error
         return [bytes(row["answer"]) for row in rows]
 
-    def _cancel(self, tag: str, futures: Sequence[Future[list[bytes]]]) -> None:
+    def _cancel(self, tag: str, futures: Collection[Future[list[bytes]]], watch: SparkWatch) -> None:
         """Cancel what is under way, and wait for it to end."""
-        pending: Collection[Future[list[bytes]]] = [one for one in futures if not one.cancel()]
+        pending = wait(futures, timeout=0).not_done
         while pending:
             try:
-                if is_remote():
-                    self._spark.interruptTag(tag)
-                else:
-                    # A classic session finds by its tags only the jobs of the very thread that asks.
-                    self._spark.sparkContext.cancelJobsWithTag(tag)
+                watch.run(functools.partial(self._interrupt, tag))
             except Exception as error:
                 # What made us cancel is what the caller is to be told; the jobs end by themselves.
                 _log.warning("spark.not_cancelled", error=_reason(error))
                 return
             # Again, since a job that was just being submitted was not there to be interrupted.
             pending = wait(pending, timeout=_CANCEL_AGAIN_SECONDS).not_done
+
+    def _interrupt(self, tag: str) -> None:
+        if is_remote():
+            self._spark.interruptTag(tag)
+        else:
+            # A classic session finds by its tags only the jobs of the very thread that asks.
+            self._spark.sparkContext.cancelJobsWithTag(tag)
 
 
 @dataclass(frozen=True, slots=True)

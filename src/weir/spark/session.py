@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from weir.errors import RunnerError
 from weir.spark.data_source import WeirDataSource
 from weir.spark.event_source import EventDataSource
+from weir.spark.silence import SILENCE_SECONDS, on_thread
 from weir.spark.worker_python import check_workers, use_own_python
 
 __all__ = ["register", "start_session"]
@@ -60,10 +61,11 @@ def start_session(master: str | None, name: str, settings: Mapping[str, str] | N
     Raises
     ------
     RunnerError
-        If it cannot be started.
+        If it cannot be started, or a Spark Connect server does not answer for a minute.
     """
     builder = SparkSession.builder.appName(name)
-    if master is not None and master.startswith("sc://"):
+    is_remote = master is not None and master.startswith("sc://")
+    if master is not None and is_remote:
         builder = builder.remote(master)
     else:
         if master is None or master.startswith("local"):
@@ -76,9 +78,12 @@ def start_session(master: str | None, name: str, settings: Mapping[str, str] | N
     for setting, value in (settings or {}).items():
         builder = builder.config(setting, value)
     try:
-        return builder.getOrCreate()
+        # A server is there already, or would be asked for ten minutes and more.
+        return on_thread(builder.getOrCreate).result(SILENCE_SECONDS) if is_remote else builder.getOrCreate()
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, TimeoutError):
+            said = f"its server does not answer, or not within {SILENCE_SECONDS:.0f} s"
         raise RunnerError(
             f"no Spark session on {master or 'the master that Spark is set up with'}: {said}",
             where="spark",

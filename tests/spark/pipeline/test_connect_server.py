@@ -1,19 +1,17 @@
-"""A Spark Connect server that dies under a pipeline: a real server, killed with SIGKILL."""
+"""A Spark Connect server that is gone: a real server, killed with SIGKILL or stopped with SIGSTOP."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
+from tests.spark.connect_server import connect_server
 from tests.spark.pipeline.feed import TRANSFORM, Feed, rows_of
 from tests.spark.pipeline.progress import until
 from tests.spark.pipeline.test_commands import FILE, Running
@@ -23,52 +21,57 @@ from weir.errors import TableNotFoundError
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
+GONE = [
+    pytest.param(signal.SIGKILL, id="killed"),
+    pytest.param(signal.SIGSTOP, id="stopped"),
+]
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
+CLIENT = """
+import json, os, signal, sys, time
+from datetime import timedelta
+from pathlib import Path
+import pyarrow as pa
+import weir
+from tests.spark.pipeline.feed import Feed
+from weir.spark import SparkRunner
+from weir.spark.pipeline import FormatSource, Pipeline, TargetTable
+from weir.spark.session import start_session
+from weir.spark.silence import on_thread
+
+url, place, server, how = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+spark = start_session(url, "test")
+weir.spark.register(spark)
+
+def pipeline(name):
+    feed = Feed(place / name / "landing")
+    feed.land(files=1)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("amount", pa.int64())])
+    target = TargetTable(str(place / name / "t"), schema=schema, primary_key=("id",), fsync=False)
+    checkpoint = str(place / name / "checkpoint")
+    return Pipeline(source=FormatSource(**feed.source()), table=target, checkpoint=checkpoint)
+
+def sleep(seconds):
+    time.sleep(seconds)
+    return seconds
+
+running = pipeline("runs").start(spark)
+assert list(SparkRunner(spark).run(sleep, [0.1, 0.2]))
+calls = {"tasks": on_thread(lambda: list(SparkRunner(spark).run(sleep, [90.0, 91.0])))}
+time.sleep(5.0)
+os.killpg(server, how)
+began = time.monotonic()
+calls["wait"] = on_thread(running.wait)
+calls["start"] = on_thread(lambda: pipeline("later").start(spark))
+calls["session"] = on_thread(lambda: start_session(url, "later"))
+for name, call in calls.items():
+    error = call.exception(600)
+    print(json.dumps([name, type(error).__name__, str(error), time.monotonic() - began]), flush=True)
+os._exit(0)
+"""
+"""All that waits for a server and is not Spark's own, at once: each is to end with an error of Weir's."""
 
 
-@contextmanager
-def connect_server(scratch: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start a server, and yield it with its port when it listens."""
-    port = free_port()
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(scratch / "spark"),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-    }
-    home = Path(pyspark.__file__).parent
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
-    for name, value in settings.items():
-        command += ["--conf", f"{name}={value}"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYSPARK_PYTHON": sys.executable}
-    with (scratch / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            command, stdout=log, stderr=log, env=environment, start_new_session=True, cwd=scratch
-        )
-
-    def listens() -> bool:
-        assert server.poll() is None, (scratch / "server.log").read_text()
-        with socket.socket() as asking:
-            return asking.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        until(listens, lambda: (scratch / "server.log").read_text())
-        yield server, port
-    finally:
-        if server.poll() is None:
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("how", GONE)
 def test_a_pipeline_whose_server_is_gone_ends_with_an_error_that_says_so(
     tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -101,3 +104,28 @@ def test_a_pipeline_whose_server_is_gone_ends_with_an_error_that_says_so(
     assert "its server cannot be reached" in said
     assert "started again, it goes on from its checkpoint" in said
     assert took > 30
+
+
+@pytest.mark.parametrize("how", GONE)
+def test_nobody_waits_for_a_server_that_is_gone(tmp_path: Path, how: signal.Signals) -> None:
+    with connect_server(tmp_path) as (server, port):
+        arguments = [f"sc://127.0.0.1:{port}", str(tmp_path), str(server.pid), str(int(how))]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300 * load(),
+        )
+    told = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
+    assert set(told) == {"tasks", "wait", "start", "session"}, done.stderr
+    assert {name: kind for name, (kind, *_) in told.items()} == {
+        "tasks": "RunnerError",
+        "wait": "PipelineError",
+        "start": "RunnerError",
+        "session": "RunnerError",
+    }, told
+    for name in ("tasks", "wait", "start"):
+        assert "Spark does not answer any more: it has said nothing for 60 s" in told[name][1]
+    assert "its server does not answer, or not within 60 s" in told["session"][1]

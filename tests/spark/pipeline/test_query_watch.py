@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from weir.spark.pipeline.query_watch import QueryWatch, SparkSilentError
+from weir.spark.pipeline.query_watch import QueryWatch
+from weir.spark.silence import SparkSilentError
 
 ZERO: dict[str, int] = {}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from weir.spark.java import check_java
 from weir.spark.pipeline.pipeline_file import SessionSettings
 from weir.spark.session import start_session
+from weir.spark.silence import on_thread
 
 __all__ = ["own_session"]
 
@@ -56,9 +57,7 @@ def own_session(settings: SessionSettings, name: str) -> Iterator[SparkSession]:
     finally:
         if is_remote:
             # A server that is gone would be asked for ten minutes more, one that stands still for ever.
-            stopping = threading.Thread(target=_stop, args=(spark,), daemon=True)
-            stopping.start()
-            stopping.join(_STOP_SECONDS)
+            wait([on_thread(lambda: _stop(spark))], _STOP_SECONDS)
         else:
             _stop(spark)
 

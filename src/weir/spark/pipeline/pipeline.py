@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.streaming.query import StreamingQuery
 
 from weir.engine.runner import Runner, ThreadRunner
@@ -56,6 +57,7 @@ from weir.spark.pipeline.table_services import closing_services, ending_services
 from weir.spark.pipeline.target import find_table, open_or_create
 from weir.spark.runner import SparkRunner
 from weir.spark.session import register
+from weir.spark.silence import SparkSilentError, silent, watch_session
 from weir.table.table import Table
 
 __all__ = ["Pipeline", "PipelineCheck"]
@@ -63,6 +65,7 @@ __all__ = ["Pipeline", "PipelineCheck"]
 _STREAM_POOL = "weir-stream"
 _LOOK_FOR_SIGNALS = timedelta(seconds=0.25)
 
+Result = TypeVar("Result")
 OnSample = Callable[[MetricsSample], None]
 
 
@@ -185,6 +188,9 @@ class Pipeline:
         what = "event store" if isinstance(self.table, TargetEvents) else "table"
         if spark is None:
             return PipelineCheck(uri, found is not None, what=what)
+        return _while_it_answers(spark, lambda: self._check_on(spark, found, uri, what))
+
+    def _check_on(self, spark: SparkSession, found: Destination | None, uri: str, what: str) -> PipelineCheck:
         register(spark)
         source = self._source(spark)
         stream, _ = self._incoming(source)
@@ -210,6 +216,9 @@ class Pipeline:
         WeirError
             If it cannot start. Nothing was written, but that the table may have been created.
         """
+        return _while_it_answers(spark, lambda: self._begin(spark, on_sample))
+
+    def _begin(self, spark: SparkSession, on_sample: OnSample | None) -> RunningPipeline:
         register(spark)
         sinks: list[OnSample] = [as_log_event] if self.metrics.log else []
         source = self._source(spark)
@@ -373,6 +382,18 @@ def _asked_to_stop(on_second: Callable[[int], None] | None) -> Iterator[threadin
             yield asked
     else:
         yield threading.Event()
+
+
+def _while_it_answers(spark: SparkSession, call: Callable[[], Result]) -> Result:
+    """Return what a call returns that asks Spark: on Spark Connect, as long as there are answers."""
+    if not is_remote():
+        # Java knows what is registered for a session by the thread that asks.
+        return call()
+    with watch_session(spark) as watch:
+        try:
+            return watch.run(call)
+        except SparkSilentError as error:
+            raise silent(error) from error
 
 
 def _columns(rows: DataFrame) -> dict[str, str]:
