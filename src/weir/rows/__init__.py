@@ -11,7 +11,7 @@ from weir.rows.changes import (
     tombstone_batches,
     upsert_batches,
 )
-from weir.rows.coerce import RowInput, repeatable
+from weir.rows.coerce import RowInput, pieces, repeatable
 from weir.rows.keys import as_key_table
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "as_row_tables",
     "change_table",
     "check_deletable",
+    "pieces",
     "repeatable",
     "tombstone_batches",
     "upsert_batches",

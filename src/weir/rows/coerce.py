@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -12,17 +14,62 @@ import pyarrow.compute as pc
 from weir.errors import InputError, SchemaError
 from weir.rows.cast import cast_to, fits, is_text
 from weir.rows.conforming import unknown_column
-from weir.rows.inputs import as_dicts, collected, in_one_line, pieces, with_named_index
 from weir.rows.zones import refuse_mixed_zones, zone_hint
 from weir.schema.list_cast import is_list
 
-__all__ = ["RowInput", "as_column", "as_table", "holds_columns", "repeatable"]
+__all__ = [
+    "RowInput",
+    "as_column",
+    "as_dicts",
+    "as_table",
+    "collected",
+    "holds_columns",
+    "in_one_line",
+    "pieces",
+    "repeatable",
+    "with_named_index",
+]
 
 RowInput: TypeAlias = Any
 """Arrow table, record batch or reader, pandas or polars data frame, anything else that exports an
 Arrow stream, a list of dicts, or a dict of columns."""
 
 _INT64 = pa.int64()
+# Rows of a generator that are written together.
+_ROWS_PER_PIECE = 10_000
+
+
+def collected(data: Any) -> Any:
+    """Return what a lazy frame holds; anything else as it is."""
+    kind = type(data)
+    if kind.__module__.split(".")[0] == "polars" and kind.__name__ == "LazyFrame":
+        return data.collect()
+    return data
+
+
+def pieces(data: Any) -> Iterator[Any] | None:
+    """Return the pieces of a stream, of which one at a time is held; None of what is no stream.
+
+    A stream is a record batch reader, or an iterator of record batches, tables, dicts or objects.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        stream: Iterator[Any] = iter(data)
+        return stream
+    if not isinstance(data, Iterator) or hasattr(data, "__arrow_c_stream__"):
+        return None
+    return _pieces(data)
+
+
+def _pieces(data: Iterator[Any]) -> Iterator[Any]:
+    for first in data:
+        if (
+            isinstance(first, pa.RecordBatch | pa.Table)
+            or hasattr(first, "__arrow_c_array__")
+            or hasattr(first, "__arrow_c_stream__")
+        ):
+            yield first
+        else:
+            yield [first, *islice(data, _ROWS_PER_PIECE - 1)]
 
 
 def repeatable(data: RowInput) -> RowInput:
@@ -84,6 +131,46 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
         where="data",
         hint="Pass an Arrow table, batch or reader, a pandas or polars data frame, or a list of dicts",
     )
+
+
+def as_dicts(rows: Sequence[Any]) -> Sequence[Mapping[str, Any]] | None:
+    """Return rows as dicts, dataclasses and pydantic models as their fields; None of others."""
+    if all(isinstance(row, Mapping) for row in rows):
+        return rows
+    dicts = [_as_dict(row) for row in rows]
+    return None if any(row is None for row in dicts) else [row for row in dicts if row is not None]
+
+
+def _as_dict(row: Any) -> Mapping[str, Any] | None:
+    if isinstance(row, Mapping):
+        return row
+    if is_dataclass(row) and not isinstance(row, type):
+        return {field.name: _plain_value(getattr(row, field.name)) for field in fields(row)}
+    dump = getattr(row, "model_dump", None)
+    return dump() if callable(dump) and not isinstance(row, type) else None
+
+
+def _plain_value(value: Any) -> Any:
+    """Return what a field of a dataclass holds; dataclasses in it as dicts, as those of pydantic come."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _as_dict(value)
+    if isinstance(value, list) and any(map(is_dataclass, value)):
+        return [_plain_value(one) for one in value]
+    return value
+
+
+def with_named_index(data: Any) -> Any:
+    """Return a data frame of pandas in which an index with a name is a column, as Arrow has it too.
+
+    An index without a name numbers the rows, and is no data.
+    """
+    names = [name for name in data.index.names if name is not None and name not in data.columns]
+    return data.reset_index(names) if names else data
+
+
+def in_one_line(error: Exception) -> str:
+    """Return what an error of Arrow says; of a data frame it says it in two parts."""
+    return ": ".join(map(str, reversed(error.args)))
 
 
 def holds_columns(data: Mapping[Any, Any]) -> bool:

@@ -19,7 +19,7 @@ from weir.format.merge_engine import MergeEngine
 from weir.maintenance.clone import clone_table
 from weir.maintenance.drop import DropReport, drop_table
 from weir.rows import RowInput
-from weir.rows.inputs import rows_with_schema
+from weir.rows.own_schema import rows_with_schema
 from weir.sharding.shard_by import ShardBy
 from weir.snapshots.asked_state import At
 from weir.storage.interface import ObjectStore

@@ -19,8 +19,7 @@ from weir.engine.runner import Runner
 from weir.errors import WeirError
 from weir.format.source import Source
 from weir.notebook import ShownAsTable
-from weir.rows import RowInput, change_table, repeatable
-from weir.rows.inputs import pieces
+from weir.rows import RowInput, change_table, pieces, repeatable
 from weir.sharding.shard_values import ShardValues
 from weir.table.internals import TableInternals
 from weir.table.maintenance import TableMaintenance

@@ -32,8 +32,7 @@ from weir.notebook import facts_html, rows_html
 from weir.read.scan import Scan
 from weir.read.shared_keys import find_twins
 from weir.read.sql import SqlQuery
-from weir.rows import RowInput, repeatable
-from weir.rows.inputs import pieces
+from weir.rows import RowInput, pieces, repeatable
 from weir.search.requests import HybridRequest, TextRequest, VectorRequest
 from weir.search.search import Search
 from weir.search.text.columns import only_indexed_column

@@ -21,12 +21,12 @@ from weir.rows import (
     as_row_tables,
     change_table,
     check_deletable,
+    pieces,
     repeatable,
     tombstone_batches,
     upsert_batches,
 )
 from weir.rows.asked import asked_operations
-from weir.rows.inputs import pieces
 from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
 from weir.sharding.shard_values import ShardValues
 from weir.write.columns import FollowedColumns, TableColumns, resolved
