@@ -20,9 +20,14 @@ from weir.format.source import Source
 if TYPE_CHECKING:
     from weir.write.decision.operation import Undecided
 
-__all__ = ["GroupCommit", "PendingWrite"]
+__all__ = ["GroupCommit", "PendingWrite", "joined", "owned"]
 
 Result = TypeVar("Result")
+
+_TOLERATED_BYTES = 4096
+
+_SMALL_BYTES = 256 * 1024
+"""Batches that together have no more than this are copied into one: cheaper than to handle many."""
 
 
 class PendingWrite:
@@ -268,6 +273,39 @@ class GroupCommit:
         if group[0].is_alone or following.is_alone:
             return False
         return size + following.nbytes <= self._max_bytes
+
+
+def owned(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """Return ``batch``, copied if it is a small part of something larger that it would keep alive.
+
+    Returns
+    -------
+    RecordBatch, int
+        The rows, and the bytes they take: of a few rows all that they keep alive, which is quickly
+        told, where adding up what each column uses takes longer than all the rest of a small write.
+    """
+    kept_alive = batch.get_total_buffer_size()
+    if kept_alive <= _TOLERATED_BYTES:
+        return batch, kept_alive
+    nbytes = batch.nbytes
+    if kept_alive <= 2 * nbytes:
+        return batch, nbytes
+    return pa.concat_batches([batch]), nbytes
+
+
+def joined(batches: Sequence[pa.RecordBatch], nbytes: int) -> tuple[pa.RecordBatch, ...]:
+    """Return the same rows as one batch if there are many batches and little in them.
+
+    Parameters
+    ----------
+    batches : sequence of RecordBatch
+        The rows.
+    nbytes : int
+        About how many bytes they take together.
+    """
+    if len(batches) < 2 or nbytes > _SMALL_BYTES:
+        return tuple(batches)
+    return (pa.concat_batches(batches),)
 
 
 def _interrupted(interruption: BaseException) -> StorageError:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from weir.engine.concurrent_map import Wave
 from weir.errors import FencedError, InputError, WeirError, WriterClosedError
-from weir.format.batch_memory import batch_overhead, joined, owned
+from weir.format.batch_memory import batch_overhead
 from weir.format.shard_manifest import ShardFieldValue
 from weir.format.source import Source, SourceMarks
 from weir.log.replay import is_in_order
@@ -28,7 +28,7 @@ from weir.write.decision.operation import LogPlaceBefore, Undecided, with_keys
 from weir.write.decision.present_rows import PresentRows
 from weir.write.fencing import AppendCheck, Fence, let_go_of
 from weir.write.flush.staged_generations import StagedGeneration
-from weir.write.group_commit import GroupCommit, PendingWrite
+from weir.write.group_commit import GroupCommit, PendingWrite, joined, owned
 from weir.write.lease.lease import ShardLease
 from weir.write.log_appender import LogAppender
 from weir.write.memtable.memtable_set import MemTables

@@ -103,10 +103,11 @@ class MemTable:
         self.entries.append(item)
         self.last_position = item.position
         header = item.entry.header
-        self.num_marks += len(header.sources)
         self.has_published |= bool(header.published)
         if header.source is not None:
-            self.sources = self.sources.with_marks(header.sources, header.answers, item.position)
+            marks = header.sources
+            self.num_marks += len(marks)
+            self.sources = self.sources.with_marks(marks, header.answers, item.position)
         self.num_rows += item.entry.num_rows
         nbytes = item.entry.nbytes
         self.nbytes += nbytes
