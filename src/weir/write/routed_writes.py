@@ -20,7 +20,7 @@ from weir.write.group_commit import PendingWrite
 from weir.write.memtable.backpressure import UnflushedBytes
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
-from weir.write.write_result import WriteResult, result_of, with_answer
+from weir.write.write_result import WriteResult, future_result, result_of, with_answer
 
 __all__ = ["FENCED", "Known", "PartsAfter", "Routed", "RoutedWrites", "WriterParts", "one_batch"]
 
@@ -176,7 +176,7 @@ class RoutedWrites:
             ]
             if any(isinstance(write, Undecided) and write.since is not None for _, write in late):
                 raise  # what is changed by filter would have to be looked for again
-            done = self._settled([one for one in queued.writes if one[1].error is None]).result()
+            done = result_of([(shard.shard_id, one) for shard, one in queued.writes if one.error is None])
             rest = self.write(queued.columns, late, queued.source, queued.parts.spec_id)
             return with_answer(with_answer(rest, done), before)
 
@@ -190,7 +190,7 @@ class RoutedWrites:
         """Queue rows as :meth:`write` does, without waiting. What comes too late for its shards fails."""
         queued = self._enqueued(columns, routed, source, None)
         before = None if known is None else known(queued.parts.former)
-        return with_answer(self._settled(queued.writes), before)
+        return with_answer(self._future_of(queued.writes), before)
 
     def follow(self, parts: WriterParts, error: WeirError) -> WriterParts:
         """Return what to go by once the table is sharded by another rule; raise the error if it is not."""
@@ -245,17 +245,15 @@ class RoutedWrites:
         """Wait for writes; for one without a thread in between, so that whoever asks may lead its group."""
         if len(queued) != 1:
             # Each shard gets its rows in order; shards wait for their storage concurrently.
-            return self._settled(queued).result()
+            return self._future_of(queued).result()
         ((shard, pending),) = queued
-        position: Future[int] = Future()
-        position.set_result(pending.result())
-        return result_of([(shard.shard_id, pending, position)]).result()
+        pending.result()
+        return result_of([(shard.shard_id, pending)])
 
-    def _settled(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
+    def _future_of(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
         shards = self.parts.shards
-        return result_of(
-            [(shard.shard_id, pending, shards.start(pending.result)) for shard, pending in queued]
-        )
+        waiting = [shards.start(pending.result) for _, pending in queued]
+        return future_result([(shard.shard_id, pending) for shard, pending in queued], waiting)
 
 
 def _admit(prepared: Sequence[tuple[ShardWriter, PendingWrite]]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from weir.write.group_commit import PendingWrite
 
-__all__ = ["WriteResult", "in_pieces", "joined", "result_of", "with_answer"]
+__all__ = ["WriteResult", "future_result", "in_pieces", "joined", "result_of", "with_answer"]
 
 Piece = TypeVar("Piece")
 
@@ -115,17 +115,29 @@ def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
     return pa.concat_tables(known).combine_chunks() if known else None
 
 
-def result_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Future[WriteResult]:
-    """Return a future of the result, done when the last of ``queued`` is.
+def result_of(written: Sequence[tuple[UUID, PendingWrite]]) -> WriteResult:
+    """Return the result of writes that are durable, each with its shard."""
+    positions: dict[UUID, int] = {}
+    counted = [one for one in written if not one[1].deduplicated or one[1].answered_at is not None]
+    for shard_id, pending in counted:
+        position = pending.position if pending.answered_at is None else pending.answered_at
+        if position:
+            positions[shard_id] = max(positions.get(shard_id, 0), position)
+    rows = sum(pending.rows for _, pending in counted)
+    decided = [pending.undecided for _, pending in counted if pending.undecided is not None]
+    deduplicated = tuple(shard_id for shard_id, pending in written if pending.deduplicated)
+    done = _together([one.done for one in decided])
+    skipped = _together([one.skipped for one in decided])
+    return WriteResult(rows, positions, deduplicated, done, skipped)
 
-    Parameters
-    ----------
-    queued : sequence of (UUID, PendingWrite, Future of int)
-        Of every shard: what was queued there, and the position at which it will be durable.
-    """
+
+def future_result(
+    written: Sequence[tuple[UUID, PendingWrite]], waiting: Sequence[Future[int]]
+) -> Future[WriteResult]:
+    """Return a future of :func:`result_of`, done when the last of those is that wait for the writes."""
     whole: Future[WriteResult] = Future()
     whole.set_running_or_notify_cancel()
-    left = len(queued)
+    left = len(waiting)
     lock = threading.Lock()
 
     def settle(_: object) -> None:
@@ -134,25 +146,14 @@ def result_of(queued: Sequence[tuple[UUID, PendingWrite, Future[int]]]) -> Futur
             left -= 1
             if left > 0:
                 return
-        errors = [error for _, _, future in queued if (error := future.exception()) is not None]
-        if errors:
-            whole.set_exception(errors[0])
-            return
-        positions: dict[UUID, int] = {}
-        counted = [one for one in queued if not one[1].deduplicated or one[1].answered_at is not None]
-        for shard_id, pending, future in counted:
-            position = future.result() if pending.answered_at is None else pending.answered_at
-            if position:
-                positions[shard_id] = max(positions.get(shard_id, 0), position)
-        rows = sum(pending.rows for _, pending, _ in counted)
-        decided = [pending.undecided for _, pending, _ in counted if pending.undecided is not None]
-        deduplicated = tuple(shard_id for shard_id, pending, _ in queued if pending.deduplicated)
-        done = _together([one.done for one in decided])
-        skipped = _together([one.skipped for one in decided])
-        whole.set_result(WriteResult(rows, positions, deduplicated, done, skipped))
+        error = next((error for one in waiting if (error := one.exception()) is not None), None)
+        if error is not None:
+            whole.set_exception(error)
+        else:
+            whole.set_result(result_of(written))
 
-    if not queued:
+    if not waiting:
         settle(None)
-    for _, _, future in queued:
+    for future in waiting:
         future.add_done_callback(settle)
     return whole
