@@ -95,6 +95,7 @@ class BaseTable:
         "_deletions_are_sound",
         "_details",
         "_expiry",
+        "_field_ids",
         "_index_id",
         "_is_made_here",
         "_lineage",
@@ -105,6 +106,7 @@ class BaseTable:
         "_row_schema",
         "_schema",
         "_session",
+        "_sources",
         "_store",
         "_torn",
         "_version",
@@ -133,6 +135,8 @@ class BaseTable:
         self._primary_key = primary_key
         # Pinned, so neither changes; the library makes them anew at every call.
         self._schema = without_births(dataset.schema)
+        self._field_ids: Mapping[str, int] | None = None
+        self._sources: tuple[ShardSpec, Mapping[str, int]] | None = None
         self._version = dataset.version
         self._lineage = lineage_of(self._history)
         self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
@@ -447,7 +451,9 @@ class BaseTable:
     @property
     def field_ids(self) -> Mapping[str, int]:
         """Lance field id of every top-level column, by name."""
-        return {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+        if self._field_ids is None:
+            self._field_ids = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+        return self._field_ids
 
     def _recorded(self, key: str, decode: Callable[..., _Rule]) -> _Rule | None:
         """Return a rule that is among the writer defaults, if it is."""
@@ -474,7 +480,9 @@ class BaseTable:
 
         A column that has the id of one that the spec was made from, and came later, is not among them.
         """
-        return sources_there(spec, self.field_ids, self._births)
+        if self._sources is None or self._sources[0] is not spec:
+            self._sources = (spec, sources_there(spec, self.field_ids, self._births))
+        return self._sources[1]
 
     @property
     def births(self) -> Births:

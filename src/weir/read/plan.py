@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Any
 
 import lance
@@ -24,12 +25,22 @@ from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.strategy import TermStrategy
 from weir.storage.interface import ObjectStore
 
-__all__ = ["DatasetTask", "Pruned", "RowsTask", "ScanPlan", "ScanTask"]
+__all__ = ["DatasetTask", "Pruned", "Purpose", "RowsTask", "ScanPlan", "ScanTask"]
 
 _BATCH_ROWS = 65_536
 
 _HELD_BYTES = 2 << 20
 """Up to what size the rows of a source are kept."""
+
+
+class Purpose(Enum):
+    """What a scan is planned for."""
+
+    ROWS = auto()
+    COUNT = auto()
+    """How many rows there are, and none of their columns."""
+    EXPLAIN = auto()
+    """The rows, and for people how the filter is answered in each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,7 @@ class DatasetTask:
     limit : int or None
         Rows after which to stop.
     strategies : tuple of TermStrategy, default ()
-        How each term of the filter is answered, for people.
+        How each term of the filter is answered, in a plan for people.
     fragments : tuple of int or None, default None
         Ids of the fragments to read. None for all.
     resolution : Resolution or None, default None

@@ -65,6 +65,7 @@ class ScanPlanner:
         filter: str | None,
         limit: int | None,
         consistency: Consistency | str,
+        explained: bool = False,
     ) -> ScanPlan:
         """Return what a scan of ``snapshot`` will do.
 
@@ -78,11 +79,13 @@ class ScanPlanner:
             Rows after which to stop.
         consistency : Consistency or str
             What the snapshot was taken for, for :meth:`ScanPlan.describe`.
+        explained : bool, default False
+            Whether to say how the filter is answered in each source.
         """
         base = snapshot.base
         names = tuple(base.schema.names if columns is None else columns)
         filter = snapshot.live_filter(filter)
-        asked = _Asked(names, filter, _predicate(filter, base.schema), limit)
+        asked = _Asked(names, filter, _predicate(filter, base.schema), limit, explained)
         kept, left_out = self.prune(snapshot, filter)
         pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
         header = (
@@ -180,6 +183,7 @@ class _Asked:
     filter: str | None
     predicate: Predicate
     limit: int | None
+    explained: bool
 
     def can_match(self, generation: Generation) -> bool:
         """Whether a row of a generation may match. The catalog is read only for a filter that confines."""
@@ -199,7 +203,7 @@ class _Asked:
         self, schema: pa.Schema, kinds: Callable[[], Mapping[str, Collection[str]]]
     ) -> tuple[TermStrategy, ...]:
         """Return how the terms of the filter are answered in a source with indexes of some kinds."""
-        if self.filter is None:
+        if self.filter is None or not self.explained:
             return ()
         return choose_strategies(self.predicate, schema, kinds())
 
@@ -255,9 +259,10 @@ def _memory_task(
         rows = source.rows.drop_columns([TOMBSTONE])
         parts.append(rows if live.all() else rows.filter(pa.array(live)))
     first, last = sources[0][0], sources[-1][0]
-    label = first.label
     if isinstance(first, TailRun) and isinstance(last, TailRun):
         label = f"wal positions {first.first_position} to {last.last_position}"
+    else:
+        label = first.label
     found = _rows_that_match(f"{where}, {label}", pa.concat_tables(parts), asked)
     return replace(found, considered=considered)
 

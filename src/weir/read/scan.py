@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
 from weir.read.late_columns import Choose, chosen_rows
-from weir.read.plan import ScanPlan
+from weir.read.plan import Purpose, ScanPlan
 from weir.read.result import RowResult
 from weir.schema.relabel import as_schema
 
@@ -28,7 +28,7 @@ class Scan(RowResult):
     Parameters
     ----------
     plan : callable
-        Takes the snapshot and plans the scan; its argument says whether only a count is wanted.
+        Takes the snapshot and plans the scan for a purpose.
     reading : callable, optional
         Returns the context that everything is read in.
     attempts : int
@@ -42,7 +42,7 @@ class Scan(RowResult):
 
     def __init__(
         self,
-        plan: Callable[[bool], ScanPlan],
+        plan: Callable[[Purpose], ScanPlan],
         reading: Callable[[], AbstractContextManager[None]] = nullcontext,
         attempts: int = 1,
         remade: Callable[[], tuple[object, ...]] | None = None,
@@ -62,8 +62,11 @@ class Scan(RowResult):
 
     def plan(self) -> ScanPlan:
         """Return the plan: every source that would be read, and what was pruned."""
+        return self._planned(Purpose.EXPLAIN)
+
+    def _planned(self, purpose: Purpose = Purpose.ROWS) -> ScanPlan:
         with self._reading():
-            return self._plan(False)
+            return self._plan(purpose)
 
     def explain(self) -> str:
         """Return the plan as text, one source per line."""
@@ -71,14 +74,14 @@ class Scan(RowResult):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, one source after the other."""
-        yield from self._stream(self.plan())
+        yield from self._stream(self._planned())
 
     def to_table(self) -> pa.Table:
         """Return the rows as a table. Sources are read in parallel."""
         return self._run(self._table)
 
     def _table(self) -> pa.Table:
-        plan = self.plan()
+        plan = self._planned()
         if plan.limit is not None:
             return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
         if len(plan.tasks) == 1:
@@ -101,7 +104,7 @@ class Scan(RowResult):
         """
 
         def read() -> pa.Table:
-            plan = self.plan()
+            plan = self._planned()
             with self._reading():
                 return chosen_rows(plan, first, choose)
 
@@ -109,7 +112,7 @@ class Scan(RowResult):
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches, one source after the other."""
-        plan = self.plan()
+        plan = self._planned()
         return pa.RecordBatchReader.from_batches(plan.schema, self._stream(plan))
 
     def count(self) -> int:
@@ -118,7 +121,7 @@ class Scan(RowResult):
 
     def _count(self) -> int:
         with self._reading():
-            plan = self._plan(True)
+            plan = self._plan(Purpose.COUNT)
             total = sum(task.count() for task in plan.tasks)
         return total if plan.limit is None else min(total, plan.limit)
 

@@ -176,7 +176,7 @@ class ReadSnapshot:
     def live_filter(self, filter: str | None) -> str | None:
         """Return a filter whose literals fit the columns, with the condition that rows have not expired."""
         fitted = None if filter is None else fitted_filter(filter, self.base.schema)
-        return live_filter(self.base, fitted, self.instant)
+        return fitted if self.base.expiry is None else live_filter(self.base, fitted, self.instant)
 
     def shard_levels(self, view: ShardView) -> ShardLevels:
         """Return what a shard has above the base table."""

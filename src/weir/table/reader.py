@@ -25,7 +25,7 @@ from weir.format.snapshot_token import SnapshotToken
 from weir.lsm.keys import KeySet
 from weir.read.checks import check_asked, checked_limit
 from weir.read.lookup import get_rows
-from weir.read.plan import ScanPlan
+from weir.read.plan import Purpose, ScanPlan
 from weir.read.planner import ScanPlanner
 from weir.read.scan import Scan
 from weir.read.shard_choice import ShardChoice
@@ -66,7 +66,7 @@ class TableReader:
         self._store = store
         self._shards = shards
         self._throttle = store.engine.throttle
-        self._cuts = SnapshotCapture(store, base)
+        self._captures = SnapshotCapture(store, base)
         self._states = TokenReader(store, base)
         self._planner = ScanPlanner(store, shards.for_filter, shards.for_keys)
         self.snapshots = SnapshotReader(store, base)
@@ -109,7 +109,7 @@ class TableReader:
     def take_token(self, retain: timedelta | None) -> SnapshotToken:
         """Return a token of the table as it is now, and pin what it needs for some time."""
         refuse_forked()
-        return take_token(self._store, self._cuts, retain)
+        return take_token(self._store, self._captures, retain)
 
     def token_of_seen(self) -> SnapshotToken:
         """Return a token of the table as it is now, for reads that follow at once: nothing is kept for it.
@@ -128,7 +128,7 @@ class TableReader:
     def token_of(self, named: At, where: str = "at") -> SnapshotToken:
         """Return the token of a state that a token, a tag or an instant names."""
         refuse_forked()
-        return token_of(self.base, self._cuts, named, where=where)
+        return token_of(self.base, self._captures, named, where=where)
 
     def at(self, token: At) -> ReadSnapshot:
         """Return the snapshot that a token names, of which no two shards have a key in common."""
@@ -152,7 +152,7 @@ class TableReader:
             base.merge_engine,
             base.expiry,
         )
-        return FeedSource(table, self._cuts, self._states)
+        return FeedSource(table, self._captures, self._states)
 
     def scan(
         self,
@@ -178,21 +178,22 @@ class TableReader:
         named = {"columns": columns, "filter": filter, "limit": limit}
         asked = {name: value for name, value in named.items() if value is not None}
 
-        def planned(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
+        def planned(snapshot: ReadSnapshot, purpose: Purpose) -> ScanPlan:
             self._shards.refuse_shared_keys(snapshot)
             return self._planner.plan(
                 snapshot,
-                columns=() if count_only else columns,
+                columns=() if purpose is Purpose.COUNT else columns,
                 filter=filter,
                 limit=limit,
                 consistency=str(state),
+                explained=purpose is Purpose.EXPLAIN,
             )
 
-        def planned_as_it_is(snapshot: ReadSnapshot, count_only: bool) -> ScanPlan:
+        def planned_as_it_is(snapshot: ReadSnapshot, purpose: Purpose) -> ScanPlan:
             # It may have other columns than when it was asked.
             if snapshot.base.schema is not checked:
                 check_asked(snapshot.base.schema, columns, filter)
-            return planned(snapshot, count_only)
+            return planned(snapshot, purpose)
 
         if state.token is None:
             return self._scan_newest(state.fresh, planned_as_it_is, again, asked)
@@ -201,17 +202,17 @@ class TableReader:
     def _scan_newest(
         self,
         fresh: Consistency,
-        planned: Callable[[ReadSnapshot, bool], ScanPlan],
+        planned: Callable[[ReadSnapshot, Purpose], ScanPlan],
         remade: Callable[[], tuple[object, ...]] | None,
         asked: Mapping[str, object],
     ) -> Scan:
         read: ReadSnapshot | None = None
 
-        def plan(count_only: bool) -> ScanPlan:
+        def plan(purpose: Purpose) -> ScanPlan:
             def use(snapshot: ReadSnapshot) -> ScanPlan:
                 nonlocal read
                 read = snapshot
-                return planned(snapshot, count_only)
+                return planned(snapshot, purpose)
 
             return self.snapshots.read(fresh, use)
 
@@ -231,12 +232,12 @@ class TableReader:
     def _scan_at(
         self,
         token: SnapshotToken,
-        planned: Callable[[ReadSnapshot, bool], ScanPlan],
+        planned: Callable[[ReadSnapshot, Purpose], ScanPlan],
         remade: Callable[[], tuple[object, ...]] | None,
         asked: Mapping[str, object],
     ) -> Scan:
-        def plan(count_only: bool) -> ScanPlan:
-            return planned(self._states.take(token), count_only)
+        def plan(purpose: Purpose) -> ScanPlan:
+            return planned(self._states.take(token), purpose)
 
         @contextmanager
         def reading() -> Iterator[None]:
