@@ -324,7 +324,6 @@ def _of_years(array: pa.Array, event: str, name: str) -> pa.Array:
     within = pc.and_(pc.greater_equal(array, least), pc.less_equal(array, most))
     row = pc.index(pc.fill_null(within, True), False).as_py()
     raise _RowMisfitError(name, row, "it is not within the years 1 to 9999")
-    return array
 
 
 def _instants(array: pa.Array) -> pa.Array:

@@ -42,7 +42,7 @@ from weir.format.feed_consumer import consumer_path
 from weir.snapshots.snapshot import STRONG, Consistency
 from weir.spark.options import TableLocation, as_switch, as_whole_number, split_options
 
-__all__ = ["LATEST", "SNAPSHOT", "BatchReadOptions", "StreamReadOptions", "columns_text", "reads_changes"]
+__all__ = ["LATEST", "SNAPSHOT", "BatchReadOptions", "StreamReadOptions", "reads_changes"]
 
 SNAPSHOT = "snapshot"
 """``startingFrom``: the whole content first, and then every change after it."""
@@ -218,17 +218,6 @@ def _keeps_schema(given: Mapping[str, str]) -> bool:
             hint="With fail a stream ends when its columns are altered; with keep it goes on with its own",
         )
     return text == KEEP
-
-
-def columns_text(columns: tuple[str, ...]) -> str:
-    """Return column names as the option ``columns`` has them.
-
-    Examples
-    --------
-    >>> columns_text(("id", "a, b"))
-    '`id`, `a, b`'
-    """
-    return ", ".join(f"`{name}`" for name in columns)
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
