@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 
 import weir
 from weir.errors import MissingDependencyError
+from weir.lsm.strategy import TermStrategy, choose_strategies
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("v", pa.list_(pa.float32(), 2))]
@@ -175,3 +177,20 @@ def test_tables_and_reports_show_themselves_in_a_notebook(table: weir.Table) -> 
         "&lt;"
         in weir.create(table.uri + "-2", pa.schema([("<id>", pa.int64())]), primary_key="<id>")._repr_html_()
     )
+
+
+def test_only_a_plan_that_is_looked_at_says_how_a_filter_is_answered(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def noting(*given: Any) -> tuple[TermStrategy, ...]:
+        asked.append(given)
+        return choose_strategies(*given)
+
+    monkeypatch.setattr("weir.read.planner.choose_strategies", noting)
+    scan = table.scan(["id"], filter="name >= 'n3'")
+    assert scan.to_table().num_rows == scan.count() == sum(one.num_rows for one in scan.to_batches()) == 7
+    assert not asked
+    assert "where name >= 'n3' by FullScan(name)" in scan.explain()
+    assert asked
