@@ -107,9 +107,10 @@ def test_log_entries_are_equal(pair: tuple[Kind, Written, Written]) -> None:
     assert fence.num_rows == 0
     assert len(left) == len(right) == 2
     for one, other in zip(left, right, strict=True):
-        # Weir's own, and the library has neither.
+        # Weir's own, and the library has none of them.
         assert one.header.place is not None
-        assert replace(one.header, write_id=None, place=None) == other.header
+        assert one.header.claim == fence.header.write_id
+        assert replace(one.header, write_id=None, place=None, claim=None) == other.header
         assert one.schema.equals(other.schema)
         assert [batch.to_pylist() for batch in one.batches] == [batch.to_pylist() for batch in other.batches]
 
