@@ -138,6 +138,33 @@ def test_writers_are_fenced_when_they_renew_their_leases(tmp_path: Path, paused:
     assert names(weir.open(place)) == {1: "kept"}
 
 
+def test_a_flush_after_a_quick_restore_leaves_the_table_as_it_was_restored(tmp_path: Path) -> None:
+    # So quick that the lease was not renewed in between, and is in the backup as the writer knows it.
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    writer = table.writer(flush_on_close=False)
+    writer.upsert([{"id": 1, "name": "kept"}])
+    writer.flush()
+    shutil.copytree(place, backup)
+    writer.upsert([{"id": 2, "name": "lost"}])
+    writer.flush()
+    restore(backup, place)
+    writer.upsert([{"id": 3, "name": "lost too"}])
+    with pytest.raises(FencedError, match="backup"):
+        writer.flush()
+    with pytest.raises(FencedError):
+        writer.upsert([{"id": 4, "name": "refused"}])
+    # What the lease says and what stands behind the end of the log are of the other history.
+    with pytest.raises(CorruptionError, match="takeover=True"):
+        weir.open(place).scan().to_table()
+    for entry in place.glob("_mem_wal/*/wal/*.arrow"):
+        if not (backup / entry.relative_to(place)).exists():
+            entry.unlink()
+    with weir.open(place).writer(takeover=True) as another:
+        another.upsert([{"id": 5, "name": "after"}])
+    assert names(weir.open(place)) == {1: "kept", 5: "after"}
+
+
 @pytest.mark.long
 def test_a_restored_table_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
     uri, options = s3_endpoint.new_uri(), s3_endpoint.options

@@ -25,7 +25,14 @@ from uuid import UUID
 
 from weir.engine.concurrent_map import Wave, concurrent_map
 from weir.engine.logs import get_logger
-from weir.errors import ConflictError, CorruptionError, ObjectExistsError, ObjectNotFoundError, WeirError
+from weir.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    WeirError,
+)
 from weir.format import layout, shard_manifest, version_hint
 from weir.format.shard_manifest import ShardManifest
 from weir.format.version_hint import VersionHint
@@ -36,6 +43,7 @@ __all__ = [
     "list_shards",
     "read_latest_manifest",
     "read_manifest_version",
+    "refuse_another_history",
     "update_manifest",
 ]
 
@@ -254,6 +262,25 @@ def commit_manifest(
             error=str(error),
         )
     return stamped
+
+
+def refuse_another_history(store: ObjectStore, known: ShardManifest) -> None:
+    """Refuse to go on from a manifest that is gone, if none is newer: the newest is never collected.
+
+    Raises
+    ------
+    FencedError
+        A backup was put in the place of the table since it was read.
+    """
+    if _is_there(store, known):
+        return
+    versions = _listed_versions(store, known.shard_id)
+    if versions and max(versions) <= known.version:
+        raise FencedError(
+            f"manifest {known.version} of shard {known.shard_id} is gone, and none that is there is newer",
+            where=f"{store.uri}/{layout.manifest_path(known.shard_id, known.version)}",
+            hint="A backup was put in the place of the table: open a new writer to go on from it",
+        )
 
 
 def _is_in_line(store: ObjectStore, manifest: ShardManifest, after: ShardManifest | None) -> bool:

@@ -211,7 +211,7 @@ def test_files_and_composite_keys(tmp_path: Path) -> None:
         ('schema = "id: int64!, carrier: string"', "", "table.primary_key", "no schema"),
         ("int64!", "int65!", "table.schema, character 5", "unknown type 'int65'"),
         ("bucket(id, 8)", "buckets(id, 8)", "table.shard_by", "unknown shard transform"),
-        ('carrier = "max"', 'carrier = "most"', "table.merge_engine", "'most' is not a valid Function"),
+        ('carrier = "max"', 'carrier = "most"', "table.merge_engine", "there is no function 'most'"),
         ('carrier = "max"', "carrier = [1]", "table.merge_engine.carrier", "text, a number"),
         ('{ carrier = "max" }', "7", "table.merge_engine", "has to be text"),
         ('uri = "s3://bucket/flights"', "", "table.uri", "'uri' is missing"),

@@ -13,7 +13,12 @@ from weir.errors import FencedError
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.indexing.generation import GenerationIndex
-from weir.log.manifest_store import read_latest_manifest, read_manifest_version, update_manifest
+from weir.log.manifest_store import (
+    read_latest_manifest,
+    read_manifest_version,
+    refuse_another_history,
+    update_manifest,
+)
 from weir.storage.interface import ObjectStore
 from weir.write.claim import Claim
 from weir.write.flush.generation_writer import write_generation
@@ -137,6 +142,9 @@ def _flush(
         )
 
     failpoint.reach("flush.before_manifest")
+    if store.is_local and latest is not None:
+        # A lease that was not renewed since does not tell. On object stores it is not worth a round trip.
+        refuse_another_history(store, latest)
     published = update_manifest(store, shard_id, publish, known=latest)
     failpoint.reach("flush.after_manifest")
     _log.info(
