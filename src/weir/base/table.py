@@ -569,7 +569,8 @@ class BaseTable:
         if known is None or known[1].version != dataset.version:
             return None
         manifest: TableManifest = known[1]
-        *_, found = dataset.__getstate__()[:4]  # type: ignore[no-untyped-call]
+        # As it travels in a pickle: where, with what, which version, and its manifest.
+        found = dataset.__getstate__()[3]  # type: ignore[no-untyped-call]
         return manifest if made_by_one_transaction(manifest.data, found, where=manifest.where) else None
 
     def after(self, dataset: lance.LanceDataset) -> BaseTable | None:
