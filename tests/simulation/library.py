@@ -50,6 +50,7 @@ __all__ = [
     "Fragment",
     "Library",
     "Mark",
+    "MergeInsert",
     "live_rows_of",
     "version_path",
 ]
@@ -528,8 +529,8 @@ class Dataset:
         at = {row_id: offset for offset, row_id in enumerate(self._rows().column("_rowid").to_pylist())}
         return self.take([at[row_id] for row_id in row_ids], columns)
 
-    def merge_insert(self, on: list[str]) -> _MergeInsert:
-        return _MergeInsert(self, on)
+    def merge_insert(self, on: list[str]) -> MergeInsert:
+        return MergeInsert(self, on)
 
     def _rows(self) -> pa.Table:
         """Return the rows that are not deleted, with their ids."""
@@ -609,7 +610,7 @@ class _Scanner:
         return int(self._rows.num_rows)
 
 
-class _MergeInsert:
+class MergeInsert:
     """Stands in for ``lance.dataset.MergeInsertBuilder``."""
 
     def __init__(self, dataset: Dataset, on: Sequence[str]) -> None:
@@ -619,26 +620,26 @@ class _MergeInsert:
         self._delete = self._update = self._insert = False
         self._marks: tuple[Mark, ...] = ()
 
-    def use_index(self, use: bool) -> _MergeInsert:
+    def use_index(self, use: bool) -> MergeInsert:
         return self
 
-    def conflict_retries(self, retries: int) -> _MergeInsert:
+    def conflict_retries(self, retries: int) -> MergeInsert:
         self._retries = retries
         return self
 
-    def when_matched_delete(self) -> _MergeInsert:
+    def when_matched_delete(self) -> MergeInsert:
         self._delete = True
         return self
 
-    def when_matched_update_all(self) -> _MergeInsert:
+    def when_matched_update_all(self) -> MergeInsert:
         self._update = True
         return self
 
-    def when_not_matched_insert_all(self) -> _MergeInsert:
+    def when_not_matched_insert_all(self) -> MergeInsert:
         self._insert = True
         return self
 
-    def mark_sstables_as_compacted(self, marks: Sequence[Mark]) -> _MergeInsert:
+    def mark_sstables_as_compacted(self, marks: Sequence[Mark]) -> MergeInsert:
         self._marks = tuple(marks)
         return self
 

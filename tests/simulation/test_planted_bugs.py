@@ -36,3 +36,11 @@ def test_a_planted_bug_is_found(bug: PlantedBug) -> None:
 def test_every_planted_bug_is_documented() -> None:
     page = _PAGE.read_text()
     assert [bug.name for bug in PLANTED_BUGS if f"| {bug.name} |" not in page] == []
+
+
+@pytest.mark.parametrize("bug", PLANTED_BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_replaces_what_has_a_public_name(bug: PlantedBug) -> None:
+    owners = [(getattr(owner, "__name__", repr(owner)), name) for owner, name, _ in bug.patches()]
+    assert [
+        one for one in owners if any(part.startswith("_") for text in one for part in text.split("."))
+    ] == []

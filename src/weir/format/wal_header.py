@@ -36,6 +36,7 @@ from weir.errors import CorruptionError, InputError
 from weir.format import layout
 from weir.format.ipc_framing import KeyValue
 from weir.format.log_place import LogPlace
+from weir.format.shard_manifest import FlushedGeneration
 from weir.format.source import Source
 from weir.format.wal_trailer import TRAILER_BYTES
 
@@ -125,6 +126,19 @@ class WalEntryHeader:
     def sources(self) -> tuple[Source, ...]:
         """The marks of all writes whose rows it holds, in their order."""
         return () if self.source is None else (self.source, *self.further_sources)
+
+    def announcing(self, generations: Sequence[FlushedGeneration]) -> WalEntryHeader:
+        """Return the header of an entry that also says that generations were published, if there are any."""
+        if not generations:
+            return self
+        return replace(
+            self,
+            generation=None,
+            fence=True,
+            published=tuple(one.path for one in generations),
+            published_rows=sum(one.physical_rows for one in generations),
+            published_from=min(one.generation for one in generations),
+        )
 
     def may_follow(self, before: WalEntryHeader) -> bool:
         """Whether an entry of a log may stand right after another: no claim appends behind the next one.

@@ -184,16 +184,12 @@ def _append_fence(
     check_end(position - 1)
     while True:
         _refuse_if_fenced(tail, manifest, wal)
-        unannounced = _unannounced(manifest, position)
         fence = WalEntryHeader(
             writer_epoch=manifest.writer_epoch,
             fence=True,
             write_id=write_id,
-            published=tuple(one.path for one in unannounced),
-            published_rows=sum(one.physical_rows for one in unannounced),
-            published_from=min((one.generation for one in unannounced), default=0),
             place=wal.place(position),
-        )
+        ).announcing(_unannounced(manifest, position))
         holder = wal.append_or_read(position, wal_entry.encode(fence, schema))
         if holder is None or holder.header.write_id == write_id:
             # Whoever claims the shard next in this process need not load it.

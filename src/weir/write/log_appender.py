@@ -219,22 +219,17 @@ class LogAppender:
         unannounced = self._unannounced
         header = WalEntryHeader(
             self._epoch,
-            None,
-            write_id,
-            fence=bool(unannounced),
+            write_id=write_id,
             source=sources[0] if sources else None,
             further_sources=sources[1:],
             answers=answers,
-            published=tuple(one.path for one in unannounced),
-            published_rows=sum(one.physical_rows for one in unannounced),
-            published_from=min((one.generation for one in unannounced), default=0),
             claim=self._claim.fence,
         )
         while True:
             position = self._next_position
             # What stood here of an earlier append may have filled the MemTable.
-            generation = None if unannounced else self._memtables.generation
-            header = replace(header, generation=generation, place=self._wal.place(position))
+            header = replace(header, generation=self._memtables.generation, place=self._wal.place(position))
+            header = header.announcing(unannounced)
             data = wal_entry.encode(header, self.schema, batches)
             in_doubt = bool(self._in_doubt)
             self._fence.before_append(position, in_doubt=in_doubt)
