@@ -23,8 +23,9 @@ from tests.spark.sink_kit import contents, create, lines, marks, run, stream
 import weir
 from weir.engine import failpoint
 from weir.maintenance.verification.finding import Severity
-from weir.spark import kept_writers, stream_writer
+from weir.spark import stream_writer
 from weir.spark.data_source import WeirDataSource
+from weir.spark.kept_writers import KeptWriters
 
 POINTS = [
     "sink.after_task",
@@ -77,7 +78,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._point.startswith("new "):
-            kept_writers.process_writers._kept.clear()
+            stream_writer.process_writers = KeptWriters()  # type: ignore[attr-defined]
         self._arm()
         self._writer.commit(messages, batchId)
 

@@ -6,11 +6,8 @@ What a micro-batch leaves in the log is flushed when it has become much, or old,
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
 from dataclasses import dataclass
 
-from weir.errors import WeirError
 from weir.events.batches import RoutedEvents
 from weir.events.event_table import EVENTS
 from weir.events.store import EventStore
@@ -18,10 +15,9 @@ from weir.events.writer import EventWriter
 from weir.format.source import Source
 from weir.spark.event_options import EventWriteOptions
 from weir.spark.write_options import MAX_TAIL_ENTRIES
+from weir.spark.writer_pool import MOST_KEPT, WriterPool, close_quietly
 
 __all__ = ["KeptEventWriters", "process_event_writers"]
-
-_MOST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,10 @@ class _Kept:
         """Whether it writes to this store, and not to one that was there before."""
         return self.options == options and self.store.tables[EVENTS].identity == store.tables[EVENTS].identity
 
+    def close(self) -> None:
+        """Close the store, and the writer with it."""
+        self.store.close()
+
 
 class KeptEventWriters:
     """The event writers of some streaming queries. Safe to use from many threads.
@@ -46,10 +46,8 @@ class KeptEventWriters:
         How many are kept: those that were used last.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
-        self._most = most
-        self._kept: dict[str, _Kept] = {}
-        self._lock = threading.Lock()
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._pool: WriterPool[_Kept] = WriterPool(most)
 
     def ingest(
         self, store: EventStore, options: EventWriteOptions, events: RoutedEvents, source: Source
@@ -72,11 +70,7 @@ class KeptEventWriters:
         LeaseHeldError, FencedError, StorageError
             As for :meth:`weir.events.writer.EventWriter.ingest_routed`.
         """
-        with self._lock:
-            kept = self._kept.pop(source.name, None)
-        if kept is not None and not kept.serves(store, options):
-            _close(kept)
-            kept = None
+        kept = self._pool.take(source.name, lambda one: one.serves(store, options))
         if kept is None:
             opened = options.open()
             writer = opened.writer(
@@ -90,19 +84,9 @@ class KeptEventWriters:
         try:
             kept.writer.ingest_routed(events, source)
         except BaseException:
-            _close(kept)
+            close_quietly(kept)
             raise
-        with self._lock:
-            self._kept[source.name] = kept
-            surplus = [self._kept.pop(name) for name in list(self._kept)[: -self._most]]
-        for one in surplus:
-            _close(one)
-
-
-def _close(kept: _Kept) -> None:
-    # What it has written is durable, and whatever it has left to flush another writer flushes.
-    with suppress(WeirError):
-        kept.store.close()
+        self._pool.keep(source.name, kept)
 
 
 process_event_writers = KeptEventWriters()

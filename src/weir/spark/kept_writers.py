@@ -12,20 +12,18 @@ what it has written is passed over where a commit is made again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from weir.errors import FencedError, WeirError
+from weir.errors import FencedError
 from weir.spark.write_options import WriteOptions
+from weir.spark.writer_pool import MOST_KEPT, WriterPool
 from weir.table.table import Table
 from weir.write.table_writer import TableWriter
 
 __all__ = ["KeptWriters", "process_writers"]
-
-_MOST = 8
 
 Result = TypeVar("Result")
 
@@ -49,6 +47,10 @@ class _Kept:
             and self.table.identity == table.identity
         )
 
+    def close(self) -> None:
+        """Close the writer."""
+        self.writer.close()
+
 
 class KeptWriters:
     """The writers of some streaming queries, each paused. Safe to use from many threads.
@@ -59,10 +61,8 @@ class KeptWriters:
         How many are kept: those that were used last.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
-        self._most = most
-        self._kept: dict[str, _Kept] = {}
-        self._lock = threading.Lock()
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._pool: WriterPool[_Kept] = WriterPool(most)
 
     def run(
         self,
@@ -94,16 +94,11 @@ class KeptWriters:
         FencedError
             If another writer claims a shard at the same time.
         """
-        with self._lock:
-            kept = self._kept.pop(holder, None)
-        if kept is not None and kept.serves(table, options):
-            try:
+        kept = self._pool.take(holder, lambda one: one.serves(table, options))
+        if kept is not None:
+            # Where others have written meanwhile, a new writer finds what they have left.
+            with suppress(FencedError):
                 return self._run(holder, kept, action, flush=flush)
-            except FencedError:
-                # Others have written meanwhile: a new writer finds what they have left.
-                pass
-        elif kept is not None:
-            _close(kept.writer)
         writer = table.writer(**options.of_writer(holder=holder, flush=flush))
         return self._run(holder, _Kept(writer, table, options), action, flush=flush)
 
@@ -117,18 +112,8 @@ class KeptWriters:
                 writer.flush()
             writer.pause()
             until_kept.pop_all()
-        with self._lock:
-            self._kept[holder] = kept
-            surplus = [self._kept.pop(name) for name in list(self._kept)[: -self._most]]
-        for one in surplus:
-            _close(one.writer)
+        self._pool.keep(holder, kept)
         return result
-
-
-def _close(writer: TableWriter) -> None:
-    # What it has written is durable, and whatever it has left to flush another writer flushes.
-    with suppress(WeirError):
-        writer.close()
 
 
 process_writers = KeptWriters()
