@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, takewhile
 from typing import TypeVar
 from uuid import UUID
 
@@ -192,12 +191,11 @@ class Wal:
         Asks the store for the last of them, if there is one; where that stands, so do those before it.
         """
         start = max(first_unflushed_position(manifest), 1)
-        found = takewhile(
-            lambda item: item[1] is not None, ((at, self._remembered(at)) for at in count(start))
-        )
-        remembered = [(at, entry) for at, entry in found if entry is not None]
-        if remembered and not self.stands(*remembered[-1]):
-            self.forget(at for at, _ in remembered)
+        end, last = start, None
+        while (entry := self._remembered(end)) is not None:
+            end, last = end + 1, entry
+        if last is not None and not self.stands(end - 1, last):
+            self.forget(range(start, end))
 
     def _is_never_spec_suffix(self, position: int) -> bool:
         """Whether the entry at a position, absent under one name, need not be looked for under the other.
