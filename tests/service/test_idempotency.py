@@ -60,6 +60,33 @@ def test_the_same_key_from_another_caller_or_for_another_namespace_is_another_wr
         writes.close()
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_to_a_namespace_that_was_made_anew_a_key_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
+        with monkeypatch.context() as patched:
+            if not noted:
+                patched.setattr(IdempotentWrites, "_note_done", lambda *_: None)  # the process dies
+            assert writes.write(docs, upsert(1, 2), "caller", "key", b"body").created
+        docs.delete()
+        again = writes.write(docs, upsert(1, 2), "caller", "key", b"body")
+        assert again.created
+        assert values(docs) == [1, 2]
+        docs.write(upsert(5))
+        assert writes.write(docs, upsert(1, 2), "caller", "key", b"body") == again
+        assert values(docs) == [5, 2]
+        docs.delete()
+        docs.write(upsert(8))
+        # Nobody knows of the body that came with it to the namespace of before.
+        assert not writes.write(docs, upsert(9), "caller", "key", b"another body").created
+        assert values(docs) == [9]
+        with pytest.raises(Refusal):
+            writes.write(docs, upsert(1, 2), "caller", "key", b"body")
+        writes.close()
+
+
 def test_a_write_whose_end_nobody_noted_is_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,9 +209,12 @@ class Namespace:
             return written
 
     def write_once(
-        self, write: Write, source: Source, decided: Callable[[Written, bool], None]
-    ) -> tuple[Written, bool]:
-        """Write documents, unless a write with the same mark was done; return also whether that was so.
+        self, write: Write, source: Source, decided: Callable[[Written, bool, str], None]
+    ) -> tuple[Written, bool, str]:
+        """Write documents, unless a write with the same mark was done.
+
+        Returns also whether that was so, and the name of the namespace's table: another one once it
+        was deleted and made anew.
 
         Parameters
         ----------
@@ -220,8 +223,8 @@ class Namespace:
         source : Source
             The mark.
         decided : callable
-            Called with what will have been done, before it is, and whether there is anything to do. Not if a
-            write that looks at the documents finds the mark.
+            Called with what will have been done, before it is, whether there is anything to do, and the name
+            of the table. Not if a write that looks at the documents finds the mark.
         """
         return self._on_table(
             write, lambda opened, is_new: self._written_once(write, source, decided, opened, is_new)
@@ -231,26 +234,28 @@ class Namespace:
         self,
         write: Write,
         source: Source,
-        decided: Callable[[Written, bool], None],
+        decided: Callable[[Written, bool, str], None],
         opened: Opened,
         is_new: bool,
-    ) -> tuple[Written, bool]:
+    ) -> tuple[Written, bool, str]:
         if not write.looks_before:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
                 changes, written = _unconditional(prepared)
                 written = replace(written, created=is_new)
-                decided(written, bool(changes))
-                return written, self._apply(opened, changes, source)
+                table = opened.definition.table
+                decided(written, bool(changes), table)
+                return written, self._apply(opened, changes, source), table
         with self._lock.alone():
             opened, prepared = self._prepared(write, opened)
             self._claim(opened)
             found = self._decision(prepared, opened)
             written = replace(found.written, created=is_new)
+            table = opened.definition.table
             if opened.writer().single_write(None, source.name) is not None:
-                return written, True
-            decided(written, bool(found.changes))
-            return written, self._apply(opened, found.changes, source)
+                return written, True, table
+            decided(written, bool(found.changes), table)
+            return written, self._apply(opened, found.changes, source), table
 
     def _on_table(self, write: Write, work: Callable[[Opened, bool], _Result]) -> _Result:
         """Do a write to the namespace's table, or to a new one if it is deleted meanwhile."""

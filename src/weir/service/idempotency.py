@@ -7,14 +7,17 @@ changes nothing leaves no mark: that it was done is stored with its answer.
 
 What is done by a write that does not look at the documents follows from its body, and so does the answer: its
 notes need not survive a loss of power, which what the log tells survives.
+
+An answer is that of the table it was given for: to a namespace that was deleted and made anew, a key is new.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from weir import Source
 from weir.engine.logs import get_logger
@@ -70,26 +73,29 @@ class IdempotentWrites:
         path = f"idempotency/{directory_of(namespace.name)}/{name}.json"
         with self._one_at_a_time(path):
             kept = KeptAnswer(self._store if write.looks_before else self._quick, path, body)
-            known = kept.read()
+            known = kept.read(lambda note: _is_of(note, namespace))
             if known is not None and known["done"]:
                 return Written(**known["answer"])
 
-            def decided(written: Written, changes: bool) -> None:
+            def is_known(table: str) -> bool:
+                return known is not None and known.get("table", table) == table
+
+            def decided(written: Written, changes: bool, table: str) -> None:
                 # An attempt that failed may have found other documents.
-                if known is None or write.looks_before:
-                    kept.keep(done=not changes, answer=_told(written))
+                if not is_known(table) or write.looks_before:
+                    kept.keep(done=not changes, answer=_told(written), table=table)
 
             source = Source(f"once:{kept.write_name(name)}", 1)
-            written, is_repeated = namespace.write_once(write, source, decided)
-            if known is not None and (is_repeated or not write.looks_before):
+            written, is_repeated, table = namespace.write_once(write, source, decided)
+            if known is not None and is_known(table) and (is_repeated or not write.looks_before):
                 written = Written(**known["answer"])
-            self._note_done(KeptAnswer(self._quick, path, body), written)
+            self._note_done(KeptAnswer(self._quick, path, body), written, table)
             return written
 
-    def _note_done(self, kept: KeptAnswer, written: Written) -> None:
+    def _note_done(self, kept: KeptAnswer, written: Written, table: str) -> None:
         def note() -> None:
             try:
-                kept.keep(done=True, answer=_told(written))
+                kept.keep(done=True, answer=_told(written), table=table)
             except WeirError as error:
                 _log.warning("idempotency.not_noted", error=type(error).__name__)
 
@@ -124,6 +130,14 @@ class IdempotentWrites:
     def close(self) -> None:
         """Note what is left to be noted."""
         self._noting.shutdown(wait=True)
+
+
+def _is_of(note: Mapping[str, Any], namespace: Namespace) -> bool:
+    """Whether what is kept is of the table that the namespace has now; of before there were names, it is."""
+    if "table" not in note:
+        return True
+    opened = namespace.find()
+    return opened is not None and opened.definition.table == note["table"]
 
 
 def _told(written: Written) -> dict[str, object]:

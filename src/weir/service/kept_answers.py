@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,13 @@ class KeptAnswer:
     path: str
     body: bytes
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self, counts: Callable[[Mapping[str, Any]], bool] = lambda _: True) -> dict[str, Any] | None:
         """Return what is kept, or None if nothing is that can be read.
+
+        Parameters
+        ----------
+        counts : callable
+            Whether something that is kept is to be gone by. Default: it is.
 
         Raises
         ------
@@ -72,6 +77,8 @@ class KeptAnswer:
         try:
             found: dict[str, Any] = json.loads(bytes(memoryview(self.store.get(self.path))))
         except (ObjectNotFoundError, ValueError):  # no note, or one that a loss of power has emptied
+            return None
+        if not counts(found):
             return None
         if found["body"] != self._digest:
             raise Refusal(422, "idempotency_conflict", "another body came with this Idempotency-Key before")
