@@ -243,7 +243,7 @@ class RegionWriter:
             The keys. Those that do not exist are no error.
         """
         check_deletable(self._base.schema, self._base.primary_key)
-        found = as_key_table(keys, self._base.schema, self._base.primary_key)
+        found = as_key_table(keys, self._base.schema, self._base.primary_key, to_delete=True)
         return self._append(tombstone_batches(found, wal_schema(self._base.schema)))
 
     def _append(self, batches: list[pa.RecordBatch]) -> RegionWrite:

@@ -43,7 +43,6 @@ DISTANCE = "$dist"
 """What a document is ranked by: its distance, or its score."""
 
 _EVERY_PARTITION = 100_000
-_NULLS = "%null"
 _VECTORS_AT_ONCE = 1_024
 
 

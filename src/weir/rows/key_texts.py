@@ -13,7 +13,7 @@ from weir.format.plain_keys import stored_type
 from weir.rows.cast import is_text
 from weir.schema.uuid_text import uuids_of_texts
 
-__all__ = ["keys_of_texts"]
+__all__ = ["Column", "keys_of_texts"]
 
 _UUID_BYTES = 16
 _WHOLE = r"^[+-]?[0-9]+$"

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.errors import InputError, KeyValueError
+from weir.errors import InputError, KeyValueError, SchemaError
+from weir.rows.cast import is_text
 from weir.rows.coerce import RowInput, as_column, as_table, holds_columns
 from weir.rows.conforming import conformed, missing_key
-from weir.rows.key_texts import keys_of_texts
+from weir.rows.key_texts import Column, keys_of_texts
 
 __all__ = ["as_key_table"]
 
@@ -22,6 +23,7 @@ def as_key_table(
     *,
     also: Collection[str] = (),
     optional: Collection[str] = (),
+    to_delete: bool = False,
 ) -> pa.Table:
     """Return keys as a table of the primary-key columns.
 
@@ -35,6 +37,8 @@ def as_key_table(
         Columns outside the key that are needed as well, because they decide the shard.
     optional : collection of str
         Columns outside the key that are kept where they are passed.
+    to_delete : bool, default False
+        Whether rows go by them: then a text is no integer, as in rows that are written. ``"007"`` would be 7.
 
     Raises
     ------
@@ -56,7 +60,7 @@ def as_key_table(
     if values is not None:
         keys = pa.table({_only(primary_key): values})
     elif isinstance(keys, Sequence) and not (keys and isinstance(keys[0], Mapping)):
-        keys = _keys_from_values(keys, key_schema, primary_key)
+        keys = _keys_from_values(keys, key_schema, primary_key, to_delete)
         if not also:
             # Of integers nothing else can be wrong.
             sound = all(pa.types.is_integer(column.type) and not column.null_count for column in keys.columns)
@@ -69,12 +73,12 @@ def as_key_table(
         keys = {name: values for name, values in keys.items() if name in needed}
     if isinstance(keys, Mapping):
         keys = {
-            name: _column(values, key_schema.field(name))
+            name: _column(values, key_schema.field(name), to_delete)
             if name in primary_key and isinstance(values, list | tuple)
             else values
             for name, values in keys.items()
         }
-    table = _read(as_table(keys, schema), key_schema)
+    table = _read(as_table(keys, schema), key_schema, to_delete)
     missing = [name for name in primary_key if name not in table.schema.names]
     if missing:
         raise missing_key(missing[0], primary_key)
@@ -118,7 +122,9 @@ def _only(primary_key: tuple[str, ...]) -> str:
     return primary_key[0]
 
 
-def _keys_from_values(keys: Sequence[Any], schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Table:
+def _keys_from_values(
+    keys: Sequence[Any], schema: pa.Schema, primary_key: tuple[str, ...], to_delete: bool
+) -> pa.Table:
     if len(primary_key) == 1:
         columns: list[Sequence[Any]] = [
             [one[0] if isinstance(one, tuple) and len(one) == 1 else one for one in keys]
@@ -132,23 +138,33 @@ def _keys_from_values(keys: Sequence[Any], schema: pa.Schema, primary_key: tuple
                     where=f"keys[{row}]",
                 )
         columns = list(zip(*keys, strict=True)) if keys else [[] for _ in primary_key]
-    arrays = [_column(values, field) for values, field in zip(columns, schema, strict=True)]
+    arrays = [_column(values, field, to_delete) for values, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+def _column(values: Sequence[Any], field: pa.Field, to_delete: bool) -> pa.Array:
     if values and all(type(one) is str for one in values):
-        read = keys_of_texts(pa.array(values), field)
+        read = _value_of_texts(pa.array(values), field, to_delete)
         if read.type == field.type:
             return read
     return as_column(values, field)
 
 
-def _read(table: pa.Table, key_schema: pa.Schema) -> pa.Table:
+def _value_of_texts(column: Column, field: pa.Field, to_delete: bool) -> Column:
+    if to_delete and pa.types.is_integer(field.type) and is_text(column.type):
+        raise SchemaError(
+            f"column {field.name!r} holds values of type {column.type} where the table has {field.type}",
+            where=field.name,
+            hint="Pass the keys of what is to be deleted as integers",
+        )
+    return keys_of_texts(column, field)
+
+
+def _read(table: pa.Table, key_schema: pa.Schema, to_delete: bool) -> pa.Table:
     """Return keys with the values of their columns in place of the texts that these do not take."""
     for number, name in enumerate(table.schema.names):
         if name in key_schema.names:
             column = table.column(number)
-            read = keys_of_texts(column, key_schema.field(name))
+            read = _value_of_texts(column, key_schema.field(name), to_delete)
             table = table if read is column else table.set_column(number, name, read)
     return table

@@ -409,7 +409,12 @@ class TableWriter:
             check_deletable(columns.schema, columns.primary_key)
             also = columns.router.source_columns
             table = as_key_table(
-                given, columns.schema, columns.primary_key, also=also, optional=columns.sequence_by
+                given,
+                columns.schema,
+                columns.primary_key,
+                also=also,
+                optional=columns.sequence_by,
+                to_delete=True,
             )
             return tombstone_batches(table, columns.wal_schema)
 

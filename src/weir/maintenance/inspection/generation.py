@@ -24,8 +24,6 @@ from weir.storage.interface import ObjectStore
 
 __all__ = ["inspect_generation"]
 
-_BITS_OF_A_KEY = 8
-
 
 def inspect_generation(store: ObjectStore, path: str, *, rows: bool) -> Description:
     """Describe the generation in a directory."""

@@ -45,7 +45,6 @@ _OPTIONS = (
     "preserve_original",
     "index_operators",
 )
-_DEFAULT_TOKEN_LENGTH = 40
 _BETWEEN = "qzvxqjkzv"
 _LETTERS = "zq"
 _TEXTS_AT_ONCE = 2_000

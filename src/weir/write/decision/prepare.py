@@ -68,7 +68,7 @@ def _made(asked: OperationInput, columns: TableColumns) -> list[Operation]:
     if isinstance(asked, Delete):
         check_deletable(schema, key)
         held = None if asked.condition is None else condition(asked.condition, schema, has_new=False)
-        keys = as_key_table(asked.keys, schema, key, also=also)
+        keys = as_key_table(asked.keys, schema, key, also=also, to_delete=True)
         return [
             Operation(Kind.DELETE, batch, condition=held) for batch in tombstone_batches(keys, log_schema)
         ]
