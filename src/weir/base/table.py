@@ -23,8 +23,9 @@ from weir.base.library_errors import (
 from weir.base.library_session import LibrarySession
 from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
+from weir.base.newest_manifest import read_first_listed
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
-from weir.engine.concurrent_map import Wave
+from weir.engine.concurrent_map import Wave, ask_both
 from weir.engine.context import EngineContext
 from weir.errors import (
     CorruptionError,
@@ -210,8 +211,7 @@ class BaseTable:
         if version is not None:
             return cls._pinned(store, open_dataset(store, version=version))
         try:
-            dataset = _open(store, None)
-            manifest = _manifest_of(store, dataset)
+            dataset, manifest = _open_newest(store)
         except (TableNotFoundError, CorruptionError, StorageError, SnapshotExpiredError) as error:
             # A manifest of zeros is no error to the library: it takes it for version 0. And where the version
             # that it has listed is set aside before it is read, it says that there is no table.
@@ -753,6 +753,20 @@ def _open(
         if not is_panic(error):
             raise
         raise _damaged(store, error) from error
+
+
+def _open_newest(store: ObjectStore) -> tuple[lance.LanceDataset, TableManifest]:
+    """Open the newest version, and read its manifest: at once where each is two round trips."""
+    if store.is_local:
+        dataset = _open(store, None)
+        return dataset, _manifest_of(store, dataset)
+    dataset, manifest = ask_both(
+        lambda: _open(store, None), lambda: read_first_listed(store), is_local=False, engine=store.engine
+    )
+    if manifest is None or manifest.version != dataset.version:
+        # Somebody has committed in between, or older versions are listed first.
+        manifest = _manifest_of(store, dataset)
+    return dataset, manifest
 
 
 def _damaged(store: ObjectStore, error: BaseException) -> CorruptionError:

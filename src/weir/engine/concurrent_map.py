@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from weir.engine.context import EngineContext
 
-__all__ = ["Wave", "concurrent_map"]
+__all__ = ["Wave", "ask_both", "concurrent_map"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -67,6 +67,26 @@ def concurrent_map(
             yield asked.answer(at)
     finally:
         asked.end()
+
+
+def ask_both(
+    first: Callable[[], Item], second: Callable[[], Answer], *, is_local: bool, engine: EngineContext
+) -> tuple[Item, Answer]:
+    """Return the answers to two questions of different kinds, asked as :func:`concurrent_map` asks.
+
+    Examples
+    --------
+    >>> from weir.engine.context import default_context
+    >>> ask_both(lambda: 1, lambda: "a", is_local=False, engine=default_context())
+    (1, 'a')
+    """
+    asked: tuple[Callable[[], Item | Answer], ...] = (first, second)
+    answers = concurrent_map(_ask, asked, is_local=is_local, engine=engine)
+    return cast("tuple[Item, Answer]", tuple(answers))
+
+
+def _ask(question: Callable[[], Answer]) -> Answer:
+    return question()
 
 
 class Wave:

@@ -41,6 +41,7 @@ from weir.storage.interface import ObjectStore
 __all__ = [
     "commit_manifest",
     "list_shards",
+    "read_hinted_manifest",
     "read_latest_manifest",
     "read_manifest_version",
     "refuse_another_history",
@@ -134,6 +135,18 @@ def read_latest_manifest(
         where=store.uri,
         hint="Collect garbage with a longer horizon",
     )
+
+
+def read_hinted_manifest(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
+    """Return the manifest that the version hint of a shard means, which most often is the newest.
+
+    Two requests, one after the other, of which the second is not made where there is no hint of Weir's.
+    """
+    hint = _read_hint(store, shard_id)
+    if hint is None or not hint.write_id:
+        return None
+    found = read_manifest_version(store, shard_id, hint.version)
+    return found if _has_stamp(hint.write_id, found) else None
 
 
 def _newest_after(

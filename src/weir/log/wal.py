@@ -26,6 +26,10 @@ __all__ = ["PositionedEntry", "Wal", "first_unflushed_position", "stored_trailer
 T = TypeVar("T")
 
 _MAX_READ_AHEAD = 32
+_FIRST_READ_AHEAD = 4
+"""How many entries are asked for at first where nothing tells how many there are: what is not there costs a
+request, and each further round trip the time of one."""
+
 _DATA = "data"
 """Where a Lance dataset has its rows; beside are indexes and versions."""
 
@@ -254,7 +258,8 @@ class Wal:
         start = first_unflushed_position(manifest)
         end = max(start, 1) + 1
         if not self._store.is_local:
-            end = min(max(end, reached + 1), start + _MAX_READ_AHEAD - 1) + 1
+            first = max(start, 1) + _FIRST_READ_AHEAD
+            end = min(max(first, reached + 2), start + _MAX_READ_AHEAD)
         positions = range(start, end)
         before = self._remembered(start - 1)
         for position, entry in zip(positions, self._first(positions), strict=True):
@@ -266,7 +271,7 @@ class Wal:
                 yield PositionedEntry(position, found)
             elif position > 0:
                 return
-        yield from self._read_after(before, end)
+        yield from self._read_after(before, end, ahead=1 if self._store.is_local else len(positions))
 
     def _first(self, positions: range) -> list[WalEntry | None]:
         """Return what stands at some positions under the name that writers use, and learn whether they do."""
@@ -304,9 +309,15 @@ class Wal:
         return self._read_after(self._remembered(position - 1), position, last, remember=remember)
 
     def _read_after(
-        self, before: WalEntry | None, position: int, last: int | None = None, *, remember: bool = True
+        self,
+        before: WalEntry | None,
+        position: int,
+        last: int | None = None,
+        *,
+        remember: bool = True,
+        ahead: int = 1,
     ) -> Iterator[PositionedEntry]:
-        for at, entry in self._ahead(position, last, partial(self.read, remember=remember)):
+        for at, entry in self._ahead(position, last, partial(self.read, remember=remember), ahead):
             self.refuse_stray(before, entry, at)
             before = entry
             yield PositionedEntry(at, entry)
@@ -386,10 +397,9 @@ class Wal:
         return StreamSize(entry.header.published_rows, sum(file.size for file in files))
 
     def _ahead(
-        self, position: int, last: int | None, ask: Callable[[int], T | None]
+        self, position: int, last: int | None, ask: Callable[[int], T | None], ahead: int = 1
     ) -> Iterator[tuple[int, T]]:
         """Yield what is known of entries from ``position`` on, until nothing is known of one."""
-        ahead = 1
         while last is None or position <= last:
             end = position + ahead
             positions = range(position, end if last is None else min(end, last + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError
 from weir.format.shard_manifest import ShardManifest
+from weir.log.first_look import looked_at
 from weir.log.manifest_store import read_latest_manifest
 from weir.log.recorded_position import entry_lost, recorded_position
 from weir.log.replay import covered_position, unflushed
@@ -130,9 +132,10 @@ class ShardReader:
         now = time.monotonic()
         view = self._view
         begins = view is None
+        known = self._known_before() if begins else None
         stale = now - self._manifest_read_at > self._trusted_seconds
         if view is None or stale or reload_manifest:
-            manifest, recorded = self._asked(view)
+            manifest, recorded, entries = self._asked(view, known)
             if manifest is None:
                 return None
             self._manifest_read_at = now
@@ -140,8 +143,10 @@ class ShardReader:
                 self._check_history(manifest)
             else:
                 _refuse_another_history(view, manifest)
-            remembered = begins and self._wal.remembers(max(first_unflushed_position(manifest), 1))
-            view = self._rebased(view, manifest, recorded)
+            remembered = (
+                begins and entries is None and self._wal.remembers(max(first_unflushed_position(manifest), 1))
+            )
+            view = self._rebased(view, manifest, recorded, entries)
             if remembered and self._store.engine.cache.get(self._seen_key) is None:
                 # A writer of this process has left them there, and may have written another history.
                 self._check_end(view)
@@ -183,12 +188,29 @@ class ShardReader:
             raise AnotherHistoryError
         return manifest
 
-    def _asked(self, view: ShardView | None) -> tuple[ShardManifest | None, int | None]:
-        """Return the newest manifest, and of a shard that is new here also what its lease records."""
+    def _known_before(self) -> ShardManifest | None:
+        """Return the manifest that was found when the table was opened, if it was a moment ago.
+
+        None too where a writer of this process has left entries after it, which tell more.
+        """
+        known = looked_at(self._store, self._shard_id)
+        if known is None:
+            return None
+        return None if self._wal.remembers(max(first_unflushed_position(known), 1)) else known
+
+    def _asked(
+        self, view: ShardView | None, known: ShardManifest | None
+    ) -> tuple[ShardManifest | None, int | None, list[PositionedEntry] | None]:
+        """Return the newest manifest, and of a shard that is new here also what its lease records.
+
+        Where a manifest is known before, the log is read beside it, and what it holds returned as well if no
+        newer manifest is found: then it is the newest that there was when the log was read.
+        """
         if view is not None:
-            return read_latest_manifest(self._store, self._shard_id, known=view.manifest), None
+            return read_latest_manifest(self._store, self._shard_id, known=view.manifest), None, None
         recorded = 0
         manifest: ShardManifest | None = None
+        entries: list[PositionedEntry] | None = None
 
         def ask_lease() -> None:
             nonlocal recorded
@@ -196,16 +218,22 @@ class ShardReader:
 
         def ask_manifest() -> None:
             nonlocal manifest
-            manifest = read_latest_manifest(self._store, self._shard_id)
+            manifest = read_latest_manifest(self._store, self._shard_id, known=known)
+
+        def ask_log() -> None:
+            nonlocal entries
+            # Whether what is wrong there matters depends on the manifest: read again, it will be told.
+            with suppress(CorruptionError):
+                entries = None if known is None else list(self._wal.read_tail(known))
 
         for _ in concurrent_map(
             lambda ask: ask(),
-            (ask_manifest, ask_lease),
+            (ask_manifest, ask_lease, *(() if known is None else (ask_log,))),
             is_local=self._store.is_local,
             engine=self._store.engine,
         ):
             pass
-        return manifest, recorded
+        return manifest, recorded, entries if manifest == known else None
 
     def _check_history(self, manifest: ShardManifest) -> None:
         """Refuse to go on if what is stored does not follow from what this process has seen.
@@ -257,24 +285,36 @@ class ShardReader:
         self._view, self._shown = view, shown
 
     def _rebased(
-        self, view: ShardView | None, manifest: ShardManifest, recorded: int | None = None
+        self,
+        view: ShardView | None,
+        manifest: ShardManifest,
+        recorded: int | None = None,
+        entries: list[PositionedEntry] | None = None,
     ) -> ShardView:
         """Put ``view`` on a newer manifest: what its generations cover leaves the tail."""
         start = first_unflushed_position(manifest)
         if view is None or view.last_position < start - 1:
-            return self._begun(manifest, recorded)
+            return self._begun(manifest, recorded, entries)
         covered = covered_position(manifest, (item for run in view.tail for item in run.entries))
         kept = (run.split_after(covered) for run in view.tail)
         return replace(view, manifest=manifest, tail=tuple(run for run in kept if run is not None))
 
-    def _begun(self, manifest: ShardManifest, recorded: int | None = None) -> ShardView:
-        """Read everything after a manifest's generations."""
+    def _begun(
+        self,
+        manifest: ShardManifest,
+        recorded: int | None = None,
+        read: list[PositionedEntry] | None = None,
+    ) -> ShardView:
+        """Read everything after a manifest's generations, unless that has been read beside it."""
         if recorded is None:
             # Asked before the log, so that what it says has been there.
             recorded = recorded_position(self._store, self._shard_id)
-        entries = list(self._wal.read_tail(manifest, reached=recorded))
+        entries = list(self._wal.read_tail(manifest, reached=recorded)) if read is None else read
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
         if last < recorded:
+            if read is not None:
+                # The lease may have been asked after the log.
+                return self._begun(manifest, recorded)
             newer = read_latest_manifest(self._store, self._shard_id, known=manifest)
             if newer is None or newer.replay_after_wal_entry_position <= last:
                 raise entry_lost(self._store, self._shard_id, last + 1, recorded, "its lease")

@@ -31,6 +31,7 @@ from weir.errors import (
     WeirError,
 )
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
+from weir.log.first_look import expected_shard
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.expired_rows import live_filter
@@ -478,7 +479,9 @@ class SnapshotReader:
                 found[shard_id] = view
 
         asked = [look_for_shards, look_at_base]
-        asked += [partial(look_at, self._reader(shard_id), shard_id) for shard_id in known]
+        expected = expected_shard(self._store) if before is None else None
+        ids = known.keys() if expected is None else (expected,)
+        asked += [partial(look_at, self._reader(shard_id), shard_id) for shard_id in ids]
         wave = Wave()
         for _ in concurrent_map(
             lambda ask: ask(), asked, is_local=self._store.is_local, engine=self._store.engine

@@ -163,6 +163,13 @@ class ObjectStore(ABC):
         of the code points of the whole path.
         """
 
+    def list_first(self, prefix: str) -> Sequence[ObjectMeta]:
+        """Return the objects below a directory that are first in path order: as many as come at once.
+
+        All of them where there are few; on an object store it is one request. Default: all.
+        """
+        return self.list(prefix)
+
     @abstractmethod
     def list_directories(self, prefix: str) -> Sequence[str]:
         """Return the names (not paths) directly below the directory ``prefix`` that hold objects.

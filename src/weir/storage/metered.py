@@ -119,6 +119,10 @@ class MeteredStore(ObjectStore):
         """Return every object below the directory ``prefix``, at any depth, in path order."""
         return self._measured("list", lambda: self._store.list(prefix))
 
+    def list_first(self, prefix: str) -> Sequence[ObjectMeta]:
+        """Return the objects below a directory that are first in path order: as many as come at once."""
+        return self._measured("list", lambda: self._store.list_first(prefix))
+
     def list_directories(self, prefix: str) -> Sequence[str]:
         """Return the names (not paths) directly below the directory ``prefix`` that hold objects."""
         return self._measured("list_directories", lambda: self._store.list_directories(prefix))

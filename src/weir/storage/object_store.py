@@ -211,6 +211,13 @@ class ObjectStoreBackend(ObjectStore):
         found.sort(key=lambda meta: meta.path)
         return found
 
+    def list_first(self, prefix: str) -> Sequence[ObjectMeta]:
+        """Return the objects below a directory that are first in path order: one request."""
+        directory = self._directory(prefix)
+        with self._doing("Listing the objects", directory):
+            chunk = next(iter(obstore.list(self._client, directory or None, chunk_size=_LIST_CHUNK)), ())
+            return sorted((self._meta(entry) for entry in chunk), key=lambda meta: meta.path)
+
     def list_directories(self, prefix: str) -> Sequence[str]:
         """Return the names (not paths) directly below the directory ``prefix`` that hold objects."""
         directory = self._directory(prefix)

@@ -11,11 +11,13 @@ from typing import Literal
 import pyarrow as pa
 
 from weir.base.table import BaseTable
+from weir.engine.concurrent_map import ask_both
 from weir.engine.context import EngineContext
 from weir.errors import FirstIndexError, LeaseHeldError, OptionError, WeirError
 from weir.first_index.upgrade import UpgradeReport, upgrade_table
 from weir.first_index.wal import WalReader
 from weir.format.merge_engine import MergeEngine
+from weir.log.first_look import look_ahead
 from weir.maintenance.clone import clone_table
 from weir.maintenance.drop import DropReport, drop_table
 from weir.rows import RowInput
@@ -194,10 +196,22 @@ def open(
     is_tended = _is_tended(maintenance)
     store = table_store(uri, storage_options, fsync, engine)
     try:
-        base = BaseTable.open(store)
+        base = _open_base(store)
     except FirstIndexError:
         return RegionTable(store)
     return Table(store, base, is_tended=is_tended)
+
+
+def _open_base(store: ObjectStore) -> BaseTable:
+    """Open the base table, and meanwhile look where the first read will begin."""
+    if store.is_local:
+        return BaseTable.open(store)
+
+    def look() -> None:
+        look_ahead(store)
+
+    base, _ = ask_both(lambda: BaseTable.open(store), look, is_local=False, engine=store.engine)
+    return base
 
 
 def adopt(

@@ -1,0 +1,25 @@
+"""The newest manifest of a table, read while the library reads it too, which hands out half of it."""
+
+from __future__ import annotations
+
+from weir.base.manifest import VERSIONS, TableManifest, manifest_version
+from weir.errors import ObjectNotFoundError
+from weir.storage.interface import ObjectStore
+
+__all__ = ["read_first_listed"]
+
+
+def read_first_listed(store: ObjectStore) -> TableManifest | None:
+    """Return the newest manifest by the names that are listed first; None if there is none.
+
+    Where the newest sorts first, as in all tables but very old ones, it is the newest that there is. Two
+    requests. Whoever asks has to compare it with the version that the library finds.
+    """
+    listed = ((manifest_version(entry.path), entry.path) for entry in store.list_first(VERSIONS))
+    version, path = max(((version, path) for version, path in listed if version is not None), default=(0, ""))
+    if not version:
+        return None
+    try:
+        return TableManifest(version, path, store.get(path), f"{store.uri}/{path}")
+    except ObjectNotFoundError:
+        return None
