@@ -33,6 +33,11 @@ Query = TypeVar("Query")
 class SearchRequest(Protocol[Query]):
     """What one search asks for. ``Query`` is what it has become when it is checked."""
 
+    @property
+    def columns(self) -> Sequence[str] | None:
+        """Columns of the result; None for all."""
+        ...
+
     def checked(self, schema: pa.Schema) -> Query:
         """Return the query over some columns.
 

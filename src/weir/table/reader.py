@@ -32,6 +32,7 @@ from weir.read.shard_choice import ShardChoice
 from weir.read.sql import SqlQuery
 from weir.read.sql_query import Needed
 from weir.rows import RowInput, as_key_table
+from weir.search.open_ahead import open_ahead
 from weir.search.requests import SearchRequest, arguments
 from weir.search.search import Search, SearchPlan
 from weir.search.top_rows import top_rows
@@ -70,6 +71,7 @@ class TableReader:
         self._states = TokenReader(store, base)
         self._planner = ScanPlanner(store, shards.for_filter, shards.for_keys)
         self.snapshots = SnapshotReader(store, base)
+        self._has_searched = False
 
     @property
     def base(self) -> BaseTable:
@@ -303,6 +305,9 @@ class TableReader:
 
         def plan() -> tuple[ReadSnapshot, SearchPlan]:
             self._throttle.foreground()
+            if not self._has_searched:
+                self._has_searched = True
+                open_ahead(self.base, request.columns)
             return self.snapshots.read(state.fresh, planned)
 
         def planned(seen: ReadSnapshot) -> tuple[ReadSnapshot, SearchPlan]:

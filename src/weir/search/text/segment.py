@@ -6,7 +6,7 @@ are left to the library, which says what is wrong with them, or can read what We
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +18,7 @@ from lance.file import LanceFileReader
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.base.open_files import OpenFile
 from weir.base.table import library_options
+from weir.engine.concurrent_map import ask_both, concurrent_map
 from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
 from weir.format.fst import Fst
@@ -180,35 +181,58 @@ def _load(store: ObjectStore, path: str, key: Hashable) -> TextSegment | None:
     def opened(place: str, columns: list[str] | None = None) -> LanceFileReader:
         return LanceFileReader(f"{store.uri}/{place}", storage_options=options, columns=columns)
 
-    partitions = []
     try:
-        if not _is_known(opened(f"{path}/{_METADATA}")):
+        is_known, files = ask_both(
+            lambda: _is_known(opened(f"{path}/{_METADATA}")),
+            lambda: store.list(path),
+            is_local=store.is_local,
+            engine=store.engine,
+        )
+        if not is_known:
             return None
-        for meta in store.list(path):
-            if not meta.path.endswith(_ROWS):
-                continue
-            rows = opened(meta.path).read_all(batch_size=1 << 20).to_table()
-            words = opened(meta.path.replace(_ROWS, "_tokens.lance")).read_all().to_table()
-            open_lists = partial(opened, meta.path.replace(_ROWS, "_invert.lance"), _LISTS)
-            lists = open_lists()
-            # Whether it can be read at all is found out now, while the library can still be asked instead.
-            if not lists.metadata().num_rows or _STORED_WORDS not in words.column_names:
-                return None
-            place = f"{store.uri}/{meta.path}"
-            partitions.append(
-                TextPartition(
-                    place,
-                    rows.column("_rowid").to_numpy(),
-                    rows.column("_num_tokens").to_numpy().astype(np.int32),
-                    Fst(words.column(_STORED_WORDS)[0].as_py(), where=place),
-                    _Lists(OpenFile(open_lists, lists, is_local=store.is_local)),
-                )
-            )
+        places = [meta.path for meta in files if meta.path.endswith(_ROWS)]
+        partitions = [_load_partition(store, place, opened) for place in places]
     except BaseException as error:
         if not isinstance(error, LIBRARY_ERRORS) and not isinstance(error, KeyError) and not is_panic(error):
             raise
         return None
-    return TextSegment(key, tuple(partitions), store.engine)
+    known = tuple(one for one in partitions if one is not None)
+    return TextSegment(key, known, store.engine) if len(known) == len(partitions) else None
+
+
+def _load_partition(
+    store: ObjectStore, path: str, opened: Callable[..., LanceFileReader]
+) -> TextPartition | None:
+    """Return a part of a segment by the path of its rows, or None if its files are not as expected."""
+    open_lists = partial(opened, path.replace(_ROWS, "_invert.lance"), _LISTS)
+
+    def read_whole(place: str) -> pa.Table:
+        return opened(place).read_all(batch_size=1 << 20).to_table()
+
+    lists, (rows, words) = ask_both(
+        open_lists,
+        lambda: tuple(
+            concurrent_map(
+                read_whole,
+                (path, path.replace(_ROWS, "_tokens.lance")),
+                is_local=store.is_local,
+                engine=store.engine,
+            )
+        ),
+        is_local=store.is_local,
+        engine=store.engine,
+    )
+    # Whether it can be read at all is found out now, while the library can still be asked instead.
+    if not lists.metadata().num_rows or _STORED_WORDS not in words.column_names:
+        return None
+    place = f"{store.uri}/{path}"
+    return TextPartition(
+        place,
+        rows.column("_rowid").to_numpy(),
+        rows.column("_num_tokens").to_numpy().astype(np.int32),
+        Fst(words.column(_STORED_WORDS)[0].as_py(), where=place),
+        _Lists(OpenFile(open_lists, lists, is_local=store.is_local)),
+    )
 
 
 def _is_known(metadata: LanceFileReader) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.engine.concurrent_map import ask_both
 from weir.errors import QueryError
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.filters import named_columns
@@ -127,12 +128,16 @@ def plan_vector_search(
     base = snapshot.base
     names = tuple(base.schema.names if columns is None else columns)
     schema = result_schema(base.schema, names, _added(query))
-    index = vector_index(base, query.column)
-    query = _with_metric(query, index, base.schema.field(query.column).type)
     filter = snapshot.live_filter(filter)
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
-    levels = snapshot.levels(tuple(kept))
+    index, (levels, mask) = ask_both(
+        lambda: vector_index(base, query.column),
+        lambda: (snapshot.levels(tuple(kept)), snapshot.base_mask(tuple(kept))),
+        is_local=store.is_local,
+        engine=store.engine,
+    )
+    query = _with_metric(query, index, base.schema.field(query.column).type)
     usable = _usable(index, query)
     rows = base.dataset.count_rows()
     tasks: list[VectorTask] = [
@@ -142,7 +147,7 @@ def plan_vector_search(
             query=query,
             columns=names,
             filter=filter,
-            mask=snapshot.base_mask(tuple(kept)),
+            mask=mask,
             rows=rows,
             use_index=usable is not None,
             refine=_refined(usable, query),
