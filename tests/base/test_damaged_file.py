@@ -67,6 +67,32 @@ def test_the_file_of_an_index_is_named(place: Path) -> None:
         path.write_bytes(original)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "data/*",
+        "_indices/*/page_lookup.lance",
+        "_mem_wal/*/*_gen_*/data/*",
+        "_mem_wal/*/*_gen_*/_versions/*.manifest",
+    ],
+)
+def test_a_file_that_is_whole_and_not_what_was_written_is_named(tmp_path: Path, pattern: str) -> None:
+    """A bit that turned over in what describes its columns, say."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "name": str(key)} for key in range(300)])
+    table.maintenance.merge()
+    with table.writer() as writer:
+        writer.upsert([{"id": key, "name": "new"} for key in range(30)])
+    path = max((tmp_path / "t").glob(pattern), key=lambda one: one.stat().st_mtime_ns)
+    dataset = tmp_path / "t" if "_gen_" not in pattern else path.parent.parent
+    assert damaged_file(str(dataset)) == str(dataset)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 3] ^= 16
+    path.write_bytes(damaged)
+    assert damaged_file(str(dataset)) == str(path)
+
+
 def test_where_there_is_no_dataset_it_is_the_place(tmp_path: Path) -> None:
     assert damaged_file(str(tmp_path)) == str(tmp_path)
     assert damaged_file("s3://bucket/table") == "s3://bucket/table"

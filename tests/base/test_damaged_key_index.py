@@ -45,6 +45,13 @@ def a_bit(data: bytes) -> bytes:
     return bytes(damaged)
 
 
+def a_bit_of_an_address(data: bytes) -> bytes:
+    """So that another row is found: addresses follow the keys."""
+    damaged = bytearray(data)
+    damaged[3 * len(data) // 4] ^= 1
+    return bytes(damaged)
+
+
 def newest(uri: Path, name: str) -> Path:
     return max(uri.glob(f"_indices/*/{name}"), key=lambda one: (one.stat().st_size, one.stat().st_mtime_ns))
 
@@ -59,8 +66,9 @@ def looked_up(uri: Path, keys: list[int]) -> None:
     ("name", "damage"), [("page_data.lance", zeros), ("page_lookup.lance", a_bit), ("page_data.lance", len)]
 )
 def test_a_lookup_that_meets_it_names_the_file(
-    tmp_path: Path, name: str, damage: Callable[[bytes], bytes | int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: Callable[[bytes], bytes | int]
 ) -> None:
+    monkeypatch.setattr("weir.base.key_pages._COMPARED_WHOLE_BYTES", 0)
     made(tmp_path / "t")
     path = newest(tmp_path / "t", name)
     original = path.read_bytes()
@@ -72,6 +80,18 @@ def test_a_lookup_that_meets_it_names_the_file(
     assert raised.value.where == str(path)
     path.write_bytes(original)
     assert opened(tmp_path / "t").get(keys).num_rows == len(keys)
+
+
+@pytest.mark.parametrize("damage", [zeros, a_bit, a_bit_of_an_address])
+def test_a_small_index_is_compared_before_the_first_lookup(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    made(tmp_path / "t")
+    path = newest(tmp_path / "t", "page_data.lance")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(CorruptionError) as raised:
+        opened(tmp_path / "t").get([1])
+    assert raised.value.where == str(path)
 
 
 @pytest.mark.parametrize("damage", [zeros, a_bit])
@@ -102,6 +122,8 @@ def test_what_is_whole_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("weir.storage.checksum.checksum_of", lambda *_: pytest.fail("it is read again"))
     table = opened(tmp_path / "t")
     assert table.get([2]).num_rows == 1
-    monkeypatch.setattr("weir.base.key_pages.refuse_damaged_key_index", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(
+        "weir.base.key_pages.refuse_damaged_key_index", lambda *_, **__: pytest.fail("asked again")
+    )
     assert table.get([3]).num_rows == 1
     assert key_index_files.PAGE_FILES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,20 @@ def test_a_full_text_index_is_named(table: weir.Table, pattern: str, keep: int) 
     table.indexes.create("text", "INVERTED")
     reader = damaged(table, pattern, keep=keep)
     with pytest.raises(WeirError):
+        reader.search_text("word", k=3, column="text").to_table()
+
+
+@pytest.mark.parametrize("pattern", ["part_*_tokens.lance", "part_*_invert.lance", "metadata.lance"])
+def test_an_index_whose_file_is_gone_from_the_newest_version(
+    table: weir.Table, tmp_path: Path, pattern: str
+) -> None:
+    """The version is taken for a torn one, and the one before has no index: that is not all to be said."""
+    table.indexes.create("text", "INVERTED")
+    (path,) = Path(table.uri).glob(f"_indices/*/{pattern}")
+    path.unlink()
+    # Where this process has not seen it whole.
+    reader = weir.open(shutil.copytree(table.uri, tmp_path / "copy"), fsync=False)
+    with pytest.raises(CorruptionError, match=f"{path.parent.name}/{path.name} is gone"):
         reader.search_text("word", k=3, column="text").to_table()
 
 

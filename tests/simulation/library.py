@@ -948,8 +948,12 @@ def refuse_damaged_deletion_files(store: SimulatedStore, version: int) -> None:
     """Stand in for :func:`weir.base.deleted_rows.refuse_damaged_deletion_files`: none is damaged here."""
 
 
-def refuse_damaged_key_index(base: BaseTable, names: Collection[str] = ()) -> None:
+def refuse_damaged_key_index(base: BaseTable, names: Collection[str] = (), *, and_up_to: int = 0) -> None:
     """Stand in for :func:`weir.base.key_index_files.refuse_damaged_key_index`: there are no such files."""
+
+
+def refuse_damaged_indexes(base: BaseTable, names: Collection[str] | None = None, *, doing: str) -> None:
+    """Stand in for :func:`weir.base.index_files.refuse_damaged_indexes`: there are no such files."""
 
 
 def births_of_columns(

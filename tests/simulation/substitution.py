@@ -34,6 +34,7 @@ import weir.base.column_marks
 import weir.base.deleted_rows
 import weir.base.durability
 import weir.base.file_checksums
+import weir.base.index_files
 import weir.base.index_upkeep
 import weir.base.key_index
 import weir.base.key_index_files
@@ -178,6 +179,7 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.file_checksums.refuse_damaged_version, library.refuse_damaged_version),
         (weir.base.deleted_rows.refuse_damaged_deletion_files, library.refuse_damaged_deletion_files),
         (weir.base.key_index_files.refuse_damaged_key_index, library.refuse_damaged_key_index),
+        (weir.base.index_files.refuse_damaged_indexes, library.refuse_damaged_indexes),
         (weir.base.column_births.births_of_columns, library.births_of_columns),
         (weir.base.column_marks.mark_columns, library.mark_columns),
         (weir.base.publish.publish_details, library.publish_details),

@@ -382,6 +382,25 @@ def test_what_a_dead_writer_left_is_merged(
     wait_until(lambda: table.status().base_rows == 3)
 
 
+def test_a_backup_that_is_opened_in_the_place_of_the_table_is_looked_after(
+    tmp_path: Path, make_engine: MakeEngine
+) -> None:
+    engine = make_engine(weir.UpkeepPolicy(merge=weir.MergePolicy()))
+    table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    table.upsert(rows(1))
+    with table.writer() as writer:
+        writer.flush()
+    wait_until(lambda: table.status().base_rows == 1)
+    backup = shutil.copytree(tmp_path / "t", tmp_path / "backup")
+    (tmp_path / "t").rename(tmp_path / "former")
+    backup.rename(tmp_path / "t")
+    again = engine.open(tmp_path / "t", fsync=False)
+    with again.writer(takeover=True) as writer:
+        writer.upsert(rows(2))
+        writer.flush()
+        wait_until(lambda: again.status().base_rows == 2)
+
+
 def test_a_failure_is_logged_and_tried_again(
     tmp_path: Path, make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

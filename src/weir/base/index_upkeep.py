@@ -22,6 +22,7 @@ from lance.indices import IndexSegment
 
 from weir.base.details_commit import update_details
 from weir.base.index_changes import base_indexes
+from weir.base.index_files import refuse_damaged_indexes
 from weir.base.index_store import index_store
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import (
@@ -289,12 +290,20 @@ def unite_segments(base: BaseTable, name: str, segments: int) -> BaseTable:
         The index.
     segments : int
         How many, the newest. With 0, only a segment over what is not covered is added.
+
+    Raises
+    ------
+    CorruptionError
+        A file of the index is not what was written, as far as there are checksums.
     """
+    doing = f"uniting the segments of the index {name!r}"
 
     def unite(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        if segments:
+            refuse_damaged_indexes(base, {name}, doing=doing)
         dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=segments)
 
-    return commit_with_library(base, unite, doing=f"uniting the segments of the index {name!r}")
+    return commit_with_library(base, unite, doing=doing)
 
 
 def rebuild_of(task: RebuildTask) -> None:

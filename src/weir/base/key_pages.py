@@ -63,6 +63,8 @@ _SWEPT_PAGES = 64
 _SWEPT_AT_ONCE = 8
 _READ_PAGES = 256
 _ADDRESS_BYTES = 8
+_COMPARED_WHOLE_BYTES = 8 * 1024 * 1024
+"""Pages of a segment that are compared with their checksum before the first look-up, in some milliseconds."""
 _GAP_PAGES = 8
 """Pages that are read though nobody asks for them, since two reads take longer."""
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
@@ -391,7 +393,7 @@ def _open(base: BaseTable, column: str) -> tuple[tuple[_Segment, ...] | None, fr
         left -= covered
         if covered:
             covering.append((str(described.uuid), covered))
-    refuse_damaged_key_index(base, (_PAGE_LOOKUP,))
+    refuse_damaged_key_index(base, (_PAGE_LOOKUP,), and_up_to=_COMPARED_WHOLE_BYTES)
     segments: list[_Segment] = []
     for segment in concurrent_map(
         lambda one: _open_segment(base, *one, kind),

@@ -104,11 +104,15 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     """
     if object_store_errors.is_missing_bucket(error):
         return object_store_errors.missing_bucket(where)
-    if classify(error) is LibraryFailure.DAMAGED:
+    hint = local_errors.hint_for(error) or object_store_errors.hint_for(error)
+    failure = classify(error)
+    # The library has as many texts for damage as it has places that meet it.
+    is_unknown = failure is LibraryFailure.OTHER and hint is None
+    damaged = damaged_file(where) if failure is LibraryFailure.DAMAGED or is_unknown else where
+    if failure is LibraryFailure.DAMAGED or damaged != where:
         return CorruptionError(
             f"{doing} failed, because a file is damaged: {library_message(error)}",
-            where=damaged_file(where),
+            where=damaged,
             hint="weir verify names every file that is damaged; restore them from a backup",
         )
-    hint = local_errors.hint_for(error) or object_store_errors.hint_for(error)
     return StorageError(f"{doing} failed: {library_message(error)}", where=where, hint=hint)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from weir.base.damaged_file import damaged_file
 from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.engine.logs import get_logger
@@ -149,7 +150,7 @@ class Generation:
             raise CorruptionError(
                 f"generation {self.flushed.generation} of shard {self.shard_id} is listed in the shard "
                 f"manifest and cannot be opened: {library_message(error)}",
-                where=self.uri,
+                where=damaged_file(self.uri),
                 hint="If its files were deleted by hand, restore them; its rows are nowhere else",
             ) from error
 

@@ -14,6 +14,7 @@ import lance
 from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
 
 from weir.base.file_checksums import fragment_files, refuse_damaged
+from weir.base.index_files import refuse_damaged_indexes
 from weir.base.index_list import existing_indexes
 from weir.base.index_upkeep import RebuildTask, rebuild_of, record_catchup, unite_segments
 from weir.base.library_commit import commit_with_library
@@ -130,6 +131,8 @@ def compact(
         If an option is out of range.
     TableError
         An index of the table that this one was branched or cloned from is of a kind that Weir does not build.
+    CorruptionError
+        A file of rows or of an index is not what was written, as far as there are checksums.
     """
     if not isinstance(rows_per_fragment, int) or isinstance(rows_per_fragment, bool) or rows_per_fragment < 1:
         raise OptionError(
@@ -148,6 +151,9 @@ def compact(
         planned = Compaction.plan(base.dataset, options).tasks
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "planning a compaction", where=base.uri) from error
+    if planned:
+        # The library writes them anew for the rows' new places.
+        refuse_damaged_indexes(base, doing="compaction")
     tasks = [CompactTask(base.store, base.version, task) for task in planned]
     results: list[RewriteResult] = []
     for result in runner.run(rewrite, tasks):

@@ -83,6 +83,8 @@ class _Tended:
     # Looks in a row that found nothing to do; below 0 before the first.
     idle_looks: int = -1
     table: OpenTable | None = field(default=None, repr=False)
+    # What it was opened through since: the former may be of a directory that was moved away.
+    opened_since: ObjectStore | None = field(default=None, repr=False)
 
 
 class Upkeep:
@@ -128,9 +130,13 @@ class Upkeep:
     def opened(self, store: ObjectStore) -> None:
         """Look after a table from now on; first at what writers that have died have left in it."""
         with self._lock:
-            if self._stopped or store.uri in self._tables:
+            if self._stopped:
                 return
             soon = self._uptime() + _SOON_SECONDS
+            tended = self._tables.get(store.uri)
+            if tended is not None:
+                tended.opened_since = None if store is tended.store else store
+                return
             tended = self._tables[store.uri] = _Tended(store, soon, soon)
             self._schedule(tended, soon)
             self._wake()
@@ -230,6 +236,7 @@ class Upkeep:
                 return  # what it needs has ended before it, or it was broken off
             tended.failures += 1
             tended.table = None
+            tended.store, tended.opened_since = tended.opened_since or tended.store, None
             wait = min(2.0**tended.failures, _LONGEST_BACK_OFF_SECONDS)
             due = self._uptime() + wait
             self._metrics.upkeep_failures.add()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +168,30 @@ def test_maintain_goes_on_until_a_signal(people: Path, number: signal.Signals) -
     assert [one["merge"]["rows_upserted"] for one in rounds] == [3, 0, 0]
     # The round that was under way is finished, and its line is whole.
     assert all(json.loads(line) for line in rest.splitlines())
+
+
+def test_maintain_goes_on_with_a_backup_that_is_put_in_the_place_of_the_table(
+    people: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "weir.cli.main", "maintain", str(people), "--every", "300ms", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        backup = shutil.copytree(people, tmp_path / "backup")
+        people.rename(tmp_path / "former")
+        backup.rename(people)
+        with weir.open(people, engine=weir.Engine(maintenance="off")).writer() as writer:
+            writer.delete([1])
+        process.send_signal(signal.SIGCONT)
+        # The round that meets it fails, and says so; the next one opens the table that is there now.
+        deleted = json.loads(process.stdout.readline())["merge"]["rows_deleted"]
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait() == 0
+        assert process.stderr.read().count("another is in its place") == 1
+    assert deleted == 1
 
 
 def test_repair_says_what_it_would_do(people: Path, weir_program: Run) -> None:

@@ -78,6 +78,23 @@ def test_compaction_carries_no_damage_on(tmp_path: Path) -> None:
     assert verified(tmp_path / "t").findings == ()
 
 
+def test_compaction_makes_no_index_of_a_damaged_one(tmp_path: Path) -> None:
+    """The library would write it anew, and what it wrote would have a checksum of its own."""
+    table = made(tmp_path / "t")
+    rows = table.scan().to_table().sort_by("id")
+    path, _ = turn_a_bit_over(tmp_path / "t", "_indices/*/page_data.lance")
+    with pytest.raises(CorruptionError, match="would carry damage on") as raised:
+        weir.open(tmp_path / "t").maintenance.compact()
+    assert path.name in str(raised.value)
+    assert weir.open(tmp_path / "t").maintenance.repair().repairs
+    default_context().cache.clear()
+    weir.open(tmp_path / "t").maintenance.compact()
+    again = weir.open(tmp_path / "t")
+    assert again.scan().to_table().sort_by("id") == rows
+    assert again.get(rows.column("id")).num_rows == rows.num_rows
+    assert verified(tmp_path / "t").findings == ()
+
+
 def test_a_merge_carries_no_damage_on(tmp_path: Path) -> None:
     table = made(tmp_path / "t", merges=1)
     with table.writer() as writer:

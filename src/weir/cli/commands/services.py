@@ -221,10 +221,18 @@ def maintain(
         if failed is not None:
             raise failed
 
+    has_failed = False
+
     def run_one_of_many(runner: Runner) -> None:
+        nonlocal single, has_failed
         try:
+            if has_failed and single is not None:
+                # A backup may be in its place: what was opened before does not write to that.
+                single = _open(uri, storage_option, no_fsync)
+            has_failed = False
             run_rounds(runner)
         except (ConflictError, StorageError, RunnerError) as error:
+            has_failed = True
             if single is not None:
                 note(f"error: {' '.join(str(error).split())}")
         except WeirError:

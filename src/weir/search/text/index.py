@@ -20,7 +20,7 @@ from lance.query import MatchQuery as LanceMatchQuery
 from weir.base.index_list import list_indexes
 from weir.base.index_store import index_store
 from weir.base.table import BaseTable, library_options
-from weir.errors import QueryError
+from weir.errors import CorruptionError, QueryError
 from weir.lsm.damage import reading
 from weir.search.text.bm25 import inverse_document_frequency
 from weir.search.text.segment import TextSegment, text_segment
@@ -234,6 +234,8 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
     ------
     QueryError
         If there is none, or it is of a kind that cannot be used, saying what helps.
+    CorruptionError
+        If a newer version may have one, and is torn.
     """
     if within is not None:
         every = text_index(base, column)
@@ -256,6 +258,15 @@ def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIn
         for described in list_indexes(dataset):
             if described.field_names == [column] and described.index_type == _KIND:
                 return _open(base, column, described.details, described.segments, within)
+    if base.torn:
+        torn = base.torn[0]
+        raise CorruptionError(
+            f"column {column!r} has no full-text index in version {base.version}, which is read because "
+            f"of version {torn.version}, {torn.reason}",
+            where=f"{base.store.uri}/{torn.path}",
+            hint="Restore what is missing from a backup, or let the next write set the version aside and "
+            f'create the index: table.indexes.create("{column}", "INVERTED")',
+        )
     raise QueryError(
         f"column {column!r} has no full-text index, which says how its words are told apart",
         where="column",

@@ -1,0 +1,91 @@
+"""The files of indexes, compared with what was written before an answer or a new index is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from weir.base.manifest import read_manifest
+from weir.base.sound_files import refuse_unsound
+from weir.base.table import BaseTable
+from weir.errors import ObjectNotFoundError
+from weir.format.table_manifest import VersionFile, decode_files, decode_index_section
+
+__all__ = ["refuse_damaged_index_files", "refuse_damaged_indexes"]
+
+_REACH = 64
+"""Versions after the one that a segment was built from in which its commit is looked for."""
+
+
+def refuse_damaged_indexes(base: BaseTable, names: Collection[str] | None = None, *, doing: str) -> None:
+    """Make sure that indexes are what was written, before the library writes others by them.
+
+    It takes what it reads of them for what they hold, and what it writes gets a checksum of its own.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version. Nothing is read on an object store.
+    names : collection of str, optional
+        Which indexes. Default: all.
+    doing : str
+        What they are about to be read for, for the error.
+
+    Raises
+    ------
+    CorruptionError
+        A file of one is not. It is named.
+    """
+    refuse_damaged_index_files(
+        base,
+        names,
+        lambda _: True,
+        because=f"{doing} would carry damage on",
+        hint="weir repair builds the index anew from the rows",
+    )
+
+
+def refuse_damaged_index_files(
+    base: BaseTable,
+    names: Collection[str] | None,
+    is_chosen: Callable[[VersionFile], bool],
+    *,
+    because: str,
+    hint: str,
+) -> None:
+    """Make sure that some files of some indexes are what was written; each is read once by a process.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version. Nothing is read on an object store.
+    names : collection of str or None
+        Which indexes; None for all.
+    is_chosen : callable
+        Says whether a file of theirs is looked at.
+    because, hint : str
+        What would become of it if one is not, and what to do then.
+
+    Raises
+    ------
+    CorruptionError
+        One of them is not. It is named.
+    """
+    store = base.store
+    if not store.is_local:
+        return
+    try:
+        manifest = read_manifest(store, base.version)
+    except ObjectNotFoundError:
+        return  # cleaned up meanwhile
+    built = {
+        str(entry.uuid): entry.dataset_version
+        for entry in decode_index_section(manifest.data, where=manifest.where)
+        if names is None or entry.name in names
+    }
+    chosen = [
+        file.path
+        for file in decode_files(manifest.data, where=manifest.where).indexes
+        if file.path.split("/")[1] in built and is_chosen(file)
+    ]
+    reach = {version + 1 + more for version in built.values() for more in range(_REACH)}
+    refuse_unsound(store, chosen, reach, because=because, hint=hint)
