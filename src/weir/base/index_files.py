@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from weir.base.file_checksums import compared, recorded_checksums
 from weir.base.manifest import read_manifest
 from weir.base.sound_files import refuse_unsound
 from weir.base.table import BaseTable
 from weir.errors import ObjectNotFoundError
 from weir.format.table_manifest import VersionFile, decode_files, decode_index_section
+from weir.storage.checksum import FileDamage
 
-__all__ = ["refuse_damaged_index_files", "refuse_damaged_indexes"]
+__all__ = ["damaged_index_files", "refuse_damaged_index_files", "refuse_damaged_indexes"]
 
 _REACH = 64
 """Versions after the one that a segment was built from in which its commit is looked for."""
@@ -70,22 +72,40 @@ def refuse_damaged_index_files(
     CorruptionError
         One of them is not. It is named.
     """
-    store = base.store
-    if not store.is_local:
+    if not base.store.is_local:
         return
+    files, built = _files(base, names)
+    chosen = [file.path for file in files if is_chosen(file)]
+    reach = {version + 1 + more for version in built for more in range(_REACH)}
+    refuse_unsound(base.store, chosen, reach, because=because, hint=hint)
+
+
+def damaged_index_files(base: BaseTable, name: str) -> tuple[FileDamage, ...]:
+    """Return which files of an index of a local table are not what was written. Reads all of them.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version.
+    name : str
+        The index.
+    """
+    if not base.store.is_local:
+        return ()
+    paths = [file.path for file in _files(base, {name})[0]]
+    return compared(base.store, recorded_checksums(base.store, paths)) if paths else ()
+
+
+def _files(base: BaseTable, names: Collection[str] | None) -> tuple[list[VersionFile], set[int]]:
+    """Return the files of some indexes, and from which versions their segments were built."""
     try:
-        manifest = read_manifest(store, base.version)
+        manifest = read_manifest(base.store, base.version)
     except ObjectNotFoundError:
-        return  # cleaned up meanwhile
+        return [], set()  # cleaned up meanwhile
     built = {
         str(entry.uuid): entry.dataset_version
         for entry in decode_index_section(manifest.data, where=manifest.where)
         if names is None or entry.name in names
     }
-    chosen = [
-        file.path
-        for file in decode_files(manifest.data, where=manifest.where).indexes
-        if file.path.split("/")[1] in built and is_chosen(file)
-    ]
-    reach = {version + 1 + more for version in built.values() for more in range(_REACH)}
-    refuse_unsound(store, chosen, reach, because=because, hint=hint)
+    files = decode_files(manifest.data, where=manifest.where).indexes
+    return [file for file in files if file.path.split("/")[1] in built], set(built.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from weir.base.index_files import damaged_index_files
 from weir.base.index_list import existing_indexes
 from weir.base.index_upkeep import RebuildTask, rebuild_of
 from weir.base.table import BaseTable
@@ -42,7 +43,7 @@ class IndexRepair:
 
 
 def repair_indexes(base: BaseTable, *, dry_run: bool = False) -> list[IndexRepair]:
-    """Build indexes anew whose files are gone or cannot be read, or say which would be. Reads all of them.
+    """Build indexes anew whose files are gone or damaged, or say which would be. Reads all of them.
 
     Parameters
     ----------
@@ -65,6 +66,7 @@ def repair_indexes(base: BaseTable, *, dry_run: bool = False) -> list[IndexRepai
         if index.definition is None:
             continue
         lost = next(filter(None, (_lost(one) for one in checks if one.name == index.name)), None)
+        lost = lost or _is_not_what_was_written(base, index.name)
         if lost is None:
             continue
         where, problem = lost
@@ -78,3 +80,10 @@ def _lost(check: BaseIndexCheck) -> tuple[str, str] | None:
     """Return where a segment is that cannot be read, and what is wrong with its index."""
     found = check_base_index(check)
     return (found[0].where, found[0].message) if found else None
+
+
+def _is_not_what_was_written(base: BaseTable, name: str) -> tuple[str, str] | None:
+    """Return which file of an index has another checksum, and what is wrong with the index."""
+    for damage in damaged_index_files(base, name):
+        return f"{base.uri}/{damage.path}", f"index {name!r} is damaged: {damage.problem}"
+    return None

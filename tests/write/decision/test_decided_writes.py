@@ -417,6 +417,11 @@ def test_nothing_is_decided_by_a_writer_that_is_fenced(table: weir.Table) -> Non
         (lambda w: w.upsert([{"id": 1}], condition="n <"), FilterError, "cannot be used"),
         (lambda w: w.upsert([{"id": 1}], condition="other = 1"), FilterError, "other"),
         (lambda w: w.upsert([{"id": 1}], condition="new.other = 1"), FilterError, "other"),
+        (
+            lambda w: w.upsert([{"id": 1}], condition=" OR ".join(f"n = {n}" for n in range(1000))),
+            FilterError,
+            "as a list",
+        ),
         (lambda w: w.upsert([{"id": 1}], condition="n"), FilterError, "has to be true or false"),
         (lambda w: w.upsert([{"id": 1}], condition="sum(n) > 1"), FilterError, "one row"),
         (lambda w: w.upsert([{"id": 1}], condition=" "), FilterError, "SQL text"),

@@ -220,6 +220,12 @@ def _compile(text: str, schema: pa.Schema, has_new: bool, where: str) -> tuple[D
         wrong = why_not_of_a_row(expression)
         if wrong is None:
             frame.select(expression.alias("value")).schema()
+    except RecursionError as error:
+        raise FilterError(
+            f"{text!r:.200} joins more parts by AND and OR than can be looked at",
+            where=where,
+            hint="Write values as a list, as in id IN (1, 2, 3)",
+        ) from error
     except Exception as error:  # DataFusion raises nothing more specific
         also = f", each of them also as {NEW}.<column>" if has_new else ""
         raise FilterError(
