@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.storage.round_trips import serve_recorded_s3
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.errors import ConflictError, InputError, TableExistsError, TableNotFoundError
 from weir.events import EventStore
@@ -135,3 +137,24 @@ def test_processes_take_turns_and_take_over(s3_endpoint: S3Endpoint) -> None:
     with others[1].writer(takeover=True) as writer:
         last = writer.append("order", "c", {"n": 101}, timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     assert store.version("c") == last.version
+
+
+def test_upkeep_after_forgetting_goes_through_every_table_once() -> None:
+    """Every limit is what was counted; more is a step back that somebody has to mean."""
+    with serve_recorded_s3(0) as endpoint:
+        uri, options = endpoint.endpoint.new_uri("store"), endpoint.endpoint.options
+        store = weir.events.create(uri, storage_options=options)
+        store.define("order", {"n": "int"})
+        with store.writer() as writer:
+            for n in range(45):
+                writer.append("order", f"u{n % 9}", {"n": n})
+        store.maintain()
+        store.forget("u1")
+        with endpoint.recorded() as trips:
+            assert store.maintain().erasure.events == 5
+        assert len(trips) <= 300, Counter(trip.method for trip in trips)
+        # Until what was erased is in no version any more, a round looks for it; it has nothing else to do.
+        with endpoint.recorded() as trips:
+            store.maintain()
+        assert len(trips) <= 108, Counter(trip.method for trip in trips)
+        store.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir import MaintenanceReport
 from weir.errors import InputError, LeaseHeldError
 from weir.events.catalog import Catalog, Floor, Forgotten, Retention
 from weir.events.clock import HybridClock
@@ -24,8 +24,10 @@ __all__ = [
     "checked_age",
     "erase",
     "forgotten",
+    "maintained",
     "newest_arrival",
     "retained",
+    "sweeps",
     "swept",
     "without_erased",
     "without_former",
@@ -67,7 +69,7 @@ class MaintainReport:
     """
 
     erasure: Erasure
-    tables: dict[str, Any]
+    tables: dict[str, MaintenanceReport]
 
 
 def checked_age(age: object) -> int | None:
@@ -141,6 +143,36 @@ def without_former(catalog: Catalog, *, horizon: timedelta) -> Catalog:
     if catalog.cleared is None or now_micros() - catalog.cleared < patience // timedelta(microseconds=1):
         return catalog
     return replace(catalog, cleared=None)
+
+
+def sweeps(catalog: Catalog) -> bool:
+    """Whether the newest versions of tables may have rows in their files that were erased."""
+    return catalog.swept < catalog.erasures
+
+
+def maintained(table: Table, catalog: Catalog, horizon: timedelta) -> MaintenanceReport:
+    """Do one round of upkeep of a table, with which what was erased leaves its files.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    catalog : Catalog
+        Says how far former rounds have come with that.
+    horizon : timedelta
+        How long what is not needed any more stays.
+    """
+    upkeep, is_swept = table.maintenance, not sweeps(catalog)
+    upkeep.recover_dead()
+    # Earlier versions have what was erased, and are kept unless somebody says for how long.
+    retention = None if is_swept and catalog.swept_at is None else horizon
+    return MaintenanceReport(
+        merge=upkeep.merge(),
+        expired=upkeep.expire(),
+        compact=upkeep.compact() if is_swept else upkeep.compact(max_deleted=0.0),
+        indexes=upkeep.catch_up_indexes(without_gone=not is_swept),
+        garbage=upkeep.collect_garbage(horizon=horizon, version_retention=retention),
+    )
 
 
 def swept(catalog: Catalog, *, erasures: int) -> Catalog:

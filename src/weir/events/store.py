@@ -38,8 +38,10 @@ from weir.events.erasing import (
     checked_age,
     erase,
     forgotten,
+    maintained,
     newest_arrival,
     retained,
+    sweeps,
     swept,
     without_erased,
     without_former,
@@ -827,39 +829,21 @@ class EventStore:
             with contextlib.suppress(TableNotFoundError, QueryError):
                 self.refresh(name)
         self.flush()
-        reports = {name: table.maintenance.run(horizon=horizon) for name, table in self.tables.items()}
+        catalog, began = self._catalog(True), now_micros()
+        reports = {name: maintained(table, catalog, horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):
             build_indexes(self._table, self._catalog(True))
-        is_whole = erasure.left == 0 and not any(one.merge.in_conflict for one in reports.values())
-        self._sweep(horizon, is_whole)
-        return MaintainReport(erasure, reports)
-
-    def _sweep(self, horizon: timedelta, is_whole: bool) -> None:
-        """Have what was erased leave the files, unless earlier calls have seen to it.
-
-        Parameters
-        ----------
-        horizon : timedelta
-            How long what is not needed any more stays.
-        is_whole : bool
-            Whether all that was erased is deleted and merged; otherwise a later call does this again.
-        """
-        catalog, began = self._catalog(True), now_micros()
-        if catalog.swept < catalog.erasures:
-            for table in self.tables.values():
-                table.maintenance.compact(max_deleted=0.0)
-                table.maintenance.catch_up_indexes(without_gone=True)
+        if sweeps(catalog):
+            # Otherwise a later call does it again.
+            is_whole = erasure.left == 0 and not any(one.merge.in_conflict for one in reports.values())
             names = catalog.materializations
             if is_whole and not any(self._materialization(name, catalog).lags_erasures for name in names):
                 change = partial(swept, erasures=catalog.erasures)
                 self._known = self._stored_catalog.change(change)
-        elif catalog.swept_at is None:
-            return
-        for table in self.tables.values():
-            # Earlier versions have what was erased, and are kept unless somebody says for how long.
-            table.maintenance.collect_garbage(horizon=horizon, version_retention=horizon)
-        done = partial(without_swept, looked=catalog, began=began, horizon=horizon)
-        self._known = self._stored_catalog.change(done)
+        elif catalog.swept_at is not None:
+            done = partial(without_swept, looked=catalog, began=began, horizon=horizon)
+            self._known = self._stored_catalog.change(done)
+        return MaintainReport(erasure, reports)
 
     def _drop_outdated(self) -> None:
         """Remove what is stored of materialisations that are no more, or by former versions of types."""
