@@ -90,6 +90,29 @@ def test_an_index_whose_file_is_gone_from_the_newest_version(
         reader.search_text("word", k=3, column="text").to_table()
 
 
+def test_a_zone_map_is_named(tmp_path: Path) -> None:
+    """It is the only place that says how it was built."""
+    made = weir.create(tmp_path / "t", SCHEMA, primary_key="id")
+    with made.writer() as writer:
+        writer.upsert(rows(*range(300)))
+    made.maintenance.merge()
+    made.indexes.create("id", "ZONEMAP", name="zones")
+    (path,) = Path(made.uri).glob("_indices/*/zonemap.lance")
+    whole = path.read_bytes()
+    named = 0
+    for at in range(0, len(whole), 16):
+        damaged = bytearray(whole)
+        damaged[at] ^= 16
+        path.write_bytes(damaged)
+        default_context().cache.clear()
+        try:
+            weir.open(made.uri).indexes.list()
+        except CorruptionError as error:
+            assert error.where == str(path)
+            named += 1
+    assert named
+
+
 def test_a_generation_without_its_columns_is_corruption(table: weir.Table) -> None:
     """Lance takes a manifest of zeros for a dataset without columns."""
     with table.writer() as writer:

@@ -251,6 +251,17 @@ def test_what_a_writer_of_before_wrote_behind_the_end_of_the_log_is_no_part_of_i
     checks = {finding.check for finding in other.maintenance.verify().findings}
     assert checks & {"wal.epoch", "wal.claim"}
     assert refused.value.where is not None
-    Path(refused.value.where.partition(" (")[0]).unlink()
-    default_context().cache.clear()
-    assert set(names(weir.open(place)).values()) == {"kept", "after"}
+    reader = weir.open(place)
+    with pytest.raises(CorruptionError, match="weir repair"):
+        reader.scan().to_table()
+    (said,) = weir.open(place).maintenance.repair(dry_run=True).repairs
+    assert said.where == refused.value.where
+    assert Path(refused.value.where.partition(" (")[0]).exists()
+    assert weir.open(place, fsync=False).maintenance.repair().repairs == (said,)
+    assert len([*place.glob("_weir/stray_entries/*/*.arrow")]) == 1
+    assert set(names(reader).values()) == {"kept", "after"}
+    assert not weir.open(place).maintenance.repair().repairs
+    with weir.open(place, fsync=False).writer(flush_on_close=False, takeover=True) as last:
+        last.upsert([{"id": 102, "name": "after"}])
+    assert names(reader) == names(weir.open(place)) == {1: "kept", 100: "after", 102: "after"}
+    assert not reader.maintenance.verify().findings

@@ -46,4 +46,10 @@ def existing_indexes(dataset: lance.LanceDataset) -> tuple[ExistingIndex, ...]:
 
     Without the library's own tables, such as the MemWAL index. Raises what :func:`list_indexes` does.
     """
-    return describe_indexes(dataset, list_indexes(dataset))
+    listed = list_indexes(dataset)
+    try:
+        return describe_indexes(dataset, listed)
+    except BaseException as error:
+        if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
+            raise
+        raise storage_failure(error, "reading what an index is built with", where=dataset.uri) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,10 +11,13 @@ import pyarrow as pa
 from weir.errors import CorruptionError, InputError, UnknownFeatureError
 from weir.events.event_types import EventType
 from weir.events.names import check_name
+from weir.format import checked_json
 
 __all__ = ["Catalog", "Floor", "Forgotten", "Remembered", "Retention"]
 
-_FORMAT = 1
+_FORMAT = 2
+_UNCHECKED_FORMAT = 1
+"""The same without a checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ class Catalog:
 
     def encode(self, write_id: str) -> bytes:
         """Return what is stored, with a mark that tells this writing from others."""
-        return json.dumps(
+        return checked_json.encode(
             {
                 "format": _FORMAT,
                 "write_id": write_id,
@@ -204,10 +206,8 @@ class Catalog:
                 "cleared": self.cleared,
                 "swept": self.swept,
                 "swept_at": self.swept_at,
-            },
-            ensure_ascii=False,
-            indent=1,
-        ).encode()
+            }
+        )
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> tuple[Catalog, str]:
@@ -221,8 +221,8 @@ class Catalog:
             If a newer version of Weir has written it.
         """
         try:
-            stored = json.loads(data)
-            if stored["format"] != _FORMAT:
+            stored = checked_json.decode(data, where=where, unchecked_format=_UNCHECKED_FORMAT)
+            if stored["format"] not in (_FORMAT, _UNCHECKED_FORMAT):
                 raise UnknownFeatureError(
                     f"the catalog is of format {stored['format']!r:.20}, which this Weir does not know",
                     where=where,

@@ -44,7 +44,7 @@ def encode(members: Mapping[str, Any]) -> bytes:
     return (json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def decode(data: Bytes, *, where: str) -> dict[str, Any]:
+def decode(data: Bytes, *, where: str, unchecked_format: int | None = None) -> dict[str, Any]:
     """Return the members that :func:`encode` was given.
 
     Parameters
@@ -53,6 +53,8 @@ def decode(data: Bytes, *, where: str) -> dict[str, Any]:
         The whole object.
     where : str
         Its location, for the error.
+    unchecked_format : int, optional
+        The member ``format`` of objects of before, which carry no checksum. Default: all carry one.
 
     Raises
     ------
@@ -65,6 +67,8 @@ def decode(data: Bytes, *, where: str) -> dict[str, Any]:
         raise CorruptionError(f"the bytes are not JSON: {error}", where=where) from error
     if not isinstance(members, dict):
         raise CorruptionError("the JSON is not an object", where=where)
+    if unchecked_format is not None and members.get("format") == unchecked_format:
+        return members
     written = members.pop(_CHECKSUM, None)
     try:
         actual = _checksum(members)

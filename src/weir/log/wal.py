@@ -335,11 +335,13 @@ class Wal:
             It cannot.
         """
         if before is not None and not entry.header.may_follow(before.header):
+            # Once it is out of the way another one may stand there.
+            self.forget((position,))
             raise CorruptionError(
                 "the WAL entry is of a writer that was stopped before: it cannot follow the one before it",
                 where=self.where(position),
                 hint="A backup was restored while that writer had the table open. What it wrote after that "
-                "counts for nothing: move this file away, and all with its epoch that follow",
+                "counts for nothing: weir repair moves it out of the way",
             )
 
     def _remembered(self, position: int) -> WalEntry | None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from weir.engine.logs import get_logger
 from weir.maintenance.index_repairs import IndexRepair, repair_indexes
+from weir.maintenance.log_repairs import SetAsideStrayEntries, repair_logs
 from weir.maintenance.shard_repairs import ShardRepair, TableShards, repair_shards
 from weir.maintenance.version_repairs import VersionRepair, repair_versions
 from weir.notebook import ShownAsTable
@@ -27,7 +28,7 @@ class RepairReport(ShownAsTable):
 
     Parameters
     ----------
-    repairs : tuple of ShardRepair, VersionRepair or IndexRepair
+    repairs : tuple of ShardRepair, VersionRepair, IndexRepair or SetAsideStrayEntries
         The repairs, in the order in which they are made.
     dry_run : bool
         Whether nothing was done.
@@ -35,7 +36,7 @@ class RepairReport(ShownAsTable):
         The newest version of the base table.
     """
 
-    repairs: tuple[ShardRepair | VersionRepair | IndexRepair, ...]
+    repairs: tuple[ShardRepair | VersionRepair | IndexRepair | SetAsideStrayEntries, ...]
     dry_run: bool
     version: int
 
@@ -54,8 +55,12 @@ def repair_table(
     """Put right what can be put right without a row lost. See :meth:`weir.TableMaintenance.repair`."""
     # Shards are looked at beside a base table that is sound.
     versions = repair_versions(shards.base.store, dry_run=dry_run)
-    repairs: list[ShardRepair | VersionRepair | IndexRepair] = [*versions]
-    repairs += repair_shards(shards, dry_run=dry_run, prefer=prefer, as_clone=as_clone)
+    repairs: list[ShardRepair | VersionRepair | IndexRepair | SetAsideStrayEntries] = [*versions]
+    strays = repair_logs(shards.base.store, shards.base.namespace, dry_run=dry_run)
+    repairs += strays
+    if not strays or not dry_run:
+        # Until the strays are out of the way nobody can read the shards.
+        repairs += repair_shards(shards, dry_run=dry_run, prefer=prefer, as_clone=as_clone)
     repairs += repair_indexes(shards.base.latest(), dry_run=dry_run)
     report = RepairReport(tuple(repairs), dry_run, shards.base.latest().version)
     _log.info("table.repaired", dry_run=dry_run, repairs=len(repairs), version=report.version)

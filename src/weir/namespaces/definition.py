@@ -6,7 +6,6 @@ was deleted and made again has another one. See :mod:`weir.namespaces.catalog` f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -16,12 +15,15 @@ from uuid import uuid4
 import pyarrow as pa
 
 from weir.errors import CorruptionError, WeirError
+from weir.format import checked_json
 from weir.namespaces.attributes import Attribute, AttributeType, FullText, Kind, Metric, parse_type
 from weir.namespaces.names import ID
 
 __all__ = ["Definition", "decode", "encode"]
 
-_FORMAT = 1
+_FORMAT = 2
+_UNCHECKED_FORMAT = 1
+"""The same without a checksum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,7 @@ class Definition:
 
 def encode(definition: Definition) -> bytes:
     """Return a definition as stored."""
-    return json.dumps(
+    return checked_json.encode(
         {
             "format": _FORMAT,
             # Two definitions never have equal bytes, so compare-and-swap tells them apart.
@@ -129,7 +131,7 @@ def encode(definition: Definition) -> bytes:
                 for one in definition.attributes.values()
             ],
         }
-    ).encode()
+    )
 
 
 def decode(data: bytes, where: str) -> Definition:
@@ -141,8 +143,8 @@ def decode(data: bytes, where: str) -> Definition:
         If it cannot be read.
     """
     try:
-        stored = json.loads(data)
-        if stored["format"] != _FORMAT:
+        stored = checked_json.decode(data, where=where, unchecked_format=_UNCHECKED_FORMAT)
+        if stored["format"] not in (_FORMAT, _UNCHECKED_FORMAT):
             raise ValueError(f"it is of format {stored['format']}, this version of Weir knows {_FORMAT}")
         attributes = [
             Attribute(
@@ -164,6 +166,8 @@ def decode(data: bytes, where: str) -> Definition:
             read_only=stored["read_only"],
             dialect=stored["dialect"],
         )
+    except CorruptionError:
+        raise
     except (KeyError, TypeError, ValueError, WeirError) as error:
         raise CorruptionError(
             f"the definition of a namespace cannot be read: {error}", where=where

@@ -456,6 +456,9 @@ class TableMaintenance:
         are empty, short or gone, are set aside, where they can be looked at; what they had merged is merged
         again by the next merge. Every commit of Weir does this by itself, and no reader does.
 
+        Log entries that a writer has left which went on while a backup took the place of its table are set
+        aside, where they can be looked at. All entries that wait for a flush are read.
+
         Indexes whose files are gone or damaged are built anew from the rows. All files of indexes are read.
 
         Parameters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections.abc import Sequence
@@ -14,9 +13,13 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from weir.errors import CorruptionError, OptionError
+from weir.format import checked_json
 
 __all__ = ["ANYBODY", "Key", "Role", "decode", "encode", "new_key", "split"]
 
+_FORMAT = 2
+_UNCHECKED_FORMAT = 1
+"""The same without a checksum."""
 _SECRET_BYTES = 32
 _KEY = re.compile(r"weir_([0-9a-f]{16})_([A-Za-z0-9_-]{43})\Z")
 _GLOB = re.compile(r"[A-Za-z0-9\-_.*?\[\]!]{1,256}\Z")
@@ -150,9 +153,9 @@ def _digest(secret: str) -> str:
 
 def encode(key: Key) -> bytes:
     """Return a key as stored."""
-    return json.dumps(
+    return checked_json.encode(
         {
-            "format": 1,
+            "format": _FORMAT,
             "id": key.id,
             "name": key.name,
             "role": key.role,
@@ -162,7 +165,7 @@ def encode(key: Key) -> bytes:
             "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
             "write_id": secrets.token_hex(8),
         }
-    ).encode()
+    )
 
 
 def decode(data: bytes, where: str) -> Key:
@@ -174,9 +177,9 @@ def decode(data: bytes, where: str) -> Key:
         If it cannot be read.
     """
     try:
-        stored = json.loads(data)
+        stored = checked_json.decode(data, where=where, unchecked_format=_UNCHECKED_FORMAT)
         expires = stored["expires_at"]
-        if stored["format"] != 1:
+        if stored["format"] not in (_FORMAT, _UNCHECKED_FORMAT):
             raise ValueError(f"it is of format {stored['format']}")
         return Key(
             id=stored["id"],
