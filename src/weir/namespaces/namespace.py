@@ -50,6 +50,7 @@ from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.tables import Tables
 from weir.namespaces.values import column_values
 from weir.namespaces.write import Declaration, Documents, Write, Written
+from weir.namespaces.write_groups import groups_of, one_write
 from weir.write.lease.lease_owner import new_lease_owner
 
 __all__ = ["Namespace", "Opened", "holder_of"]
@@ -197,7 +198,8 @@ class Namespace:
         if write.is_decided_by_key and _NEW not in opened.definition.schema.names:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
-                return self._decided_by_table(prepared, opened)
+                done = self._decided_by_table(prepared, opened)
+                return _written_by_each([write], prepared, done)[0]
         if write.looks_before:
             with self._lock.alone():
                 opened, prepared = self._prepared(write, opened)
@@ -207,6 +209,54 @@ class Namespace:
             changes, written = _unconditional(prepared)
             self._apply(opened, changes)
             return written
+
+    def write_many(self, writes: Sequence[Write]) -> list[Written | WeirError]:
+        """Do several writes, in their order, each as :meth:`write` does it; neighbours share a log entry.
+
+        For many small writes that come at once, which then cost little more than one.
+
+        Returns
+        -------
+        list of Written or WeirError
+            What each has done, or why nothing of it was.
+        """
+        outcomes: list[Written | WeirError] = []
+        for group in groups_of(writes):
+            outcomes += self._written_together(group)
+        return outcomes
+
+    def _written_together(self, group: Sequence[Write]) -> Sequence[Written | WeirError]:
+        if len(group) == 1 or self.find() is None:
+            return [self._outcome(write) for write in group]
+        whole = one_write(group)
+        try:
+            return self._on_table(whole, lambda opened, _: self._as_one(group, whole, opened))
+        except (InputError, ConflictError, NamespaceNotFoundError):
+            # Nothing is written; one by one it is found out whose fault it is.
+            return [self._outcome(write) for write in group]
+        except WeirError as error:
+            return [error] * len(group)
+
+    def _outcome(self, write: Write) -> Written | WeirError:
+        try:
+            return self.write(write)
+        except WeirError as error:
+            return error
+
+    def _as_one(self, group: Sequence[Write], whole: Write, opened: Opened) -> list[Written]:
+        with self._lock.shared():
+            names = [] if whole.upserts is None else whole.upserts.values
+            if any(name not in opened.definition.attributes for name in names) or (
+                whole.is_decided_by_key and _NEW in opened.definition.schema.names
+            ):
+                raise ConflictError("each of the writes decides what the next one finds", where=self.name)
+            opened, prepared = self._prepared(whole, opened)
+            done = None
+            if whole.is_decided_by_key:
+                done = self._decided_by_table(prepared, opened)
+            else:
+                self._apply(opened, _unconditional(prepared)[0])
+        return _written_by_each(group, prepared, done)
 
     def write_once(
         self, write: Write, source: Source, decided: Callable[[Written, bool, str], None]
@@ -387,11 +437,11 @@ class Namespace:
             self._apply(opened, decided.changes)
         return decided.written
 
-    def _decided_by_table(self, prepared: Prepared, opened: Opened) -> Written:
-        """Write documents that a condition decides on one by one: in the log's order, in groups."""
+    def _decided_by_table(self, prepared: Prepared, opened: Opened) -> pa.ChunkedArray:
+        """Write documents that a condition decides on, in the log's order; return the ids of those."""
         rows, write, definition = prepared.upserts, prepared.write, prepared.definition
         if rows is None or write.upsert_condition is None:
-            return Written()
+            return pa.chunked_array([], definition.id_type.arrow)
         names = Columns(definition.type_of, new=NEW_ROW, is_filterable=definition.is_filterable)
         sql = condition_sql(write.upsert_condition, names)
         try:
@@ -407,11 +457,7 @@ class Namespace:
         done = rows.column(ID).filter(pc.is_in(rows.column(ID), value_set=result.done.column(ID)))
         if len(done):
             opened.note_written(len(done), rows.nbytes)
-        return Written(
-            upserted=len(done),
-            upserted_ids=column_values(done) if write.return_ids else [],
-            bytes=rows.nbytes,
-        )
+        return done
 
     def _decision(self, prepared: Prepared, opened: Opened) -> Decided:
         table = opened.table
@@ -885,6 +931,36 @@ def _bound(answers: Sequence[Answer], most_bytes: int | None) -> None:
             f"the documents of the answer have more than {most_bytes:,} bytes",
             hint="Ask for fewer of them, or for fewer of their attributes",
         )
+
+
+def _written_by_each(
+    group: Sequence[Write], prepared: Prepared, done: pa.ChunkedArray | None
+) -> list[Written]:
+    """Return what each of the writes has done that were one write.
+
+    Parameters
+    ----------
+    group : sequence of Write
+        The writes, whose documents follow one another in the one write.
+    prepared : Prepared
+        The one write.
+    done : ChunkedArray, optional
+        The ids of the documents that were written. Default: all.
+    """
+    if prepared.upserts is None:
+        return [
+            Written(deleted=len(write.deletes), deleted_ids=[*write.deletes] if write.return_ids else [])
+            for write in group
+        ]
+    written, begin = [], 0
+    for write in group:
+        rows = prepared.upserts.slice(begin, 0 if write.upserts is None else len(write.upserts))
+        begin += rows.num_rows
+        ids = rows.column(ID)
+        own = ids if done is None else ids.filter(pc.is_in(ids, value_set=done))
+        told = column_values(own) if write.return_ids else []
+        written.append(Written(upserted=len(own), upserted_ids=told, bytes=rows.nbytes))
+    return written
 
 
 def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:

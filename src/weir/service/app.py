@@ -30,8 +30,8 @@ def application(service: Service, telemetry: Telemetry, stores: EventStores) -> 
     dispatch = Dispatch(service, envelope, telemetry, Refused)
     of_zeppelin = Dispatch(service, zeppelin_envelope, telemetry, ZeppelinRefused)
     routes = [
-        *operation_routes(service, dispatch, telemetry),
         *turbopuffer_routes(service, dispatch, telemetry),
+        *operation_routes(service, dispatch, telemetry),
         *event_routes(service, dispatch, telemetry, stores),
         *zeppelin_routes(service, of_zeppelin, telemetry),
     ]

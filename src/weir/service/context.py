@@ -7,13 +7,14 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from weir.namespaces import Namespace, Namespaces, Write
+from weir.errors import WeirError
+from weir.namespaces import Namespace, Namespaces, Write, Written
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
 from weir.service.background import Background
@@ -27,6 +28,7 @@ from weir.service.ownership.forwarding import Forwarder
 from weir.service.ownership.owners import Owners
 from weir.service.refusals import Refusal
 from weir.service.request_threads import RequestThreads
+from weir.service.write_groups import WriteGroups
 
 __all__ = ["Call", "Service", "request_id_of"]
 
@@ -106,10 +108,24 @@ class Service:
         # Two processes that pass requests on to each other never wait for a thread of their own.
         self._forwarding = RequestThreads("weir-forward", _THREADS)
         self._background = Background()
+        self._groups = WriteGroups(self._write_many)
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run what waits for storage on a thread."""
         return await self._threads.run(work, *arguments)
+
+    async def write(self, namespace: Namespace, write: Write) -> Written:
+        """Do a small write, together with others that wait: see :meth:`WriteGroups.write`."""
+        return await self._groups.write(namespace, write)
+
+    async def _write_many(
+        self, namespace: Namespace, writes: Sequence[Write]
+    ) -> Sequence[Written | WeirError]:
+        def work() -> Sequence[Written | WeirError]:
+            self.check_backlog(namespace)
+            return namespace.write_many(writes)
+
+        return await self.run(work)
 
     async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a read on a thread; it ends soon once the request is given up."""

@@ -53,6 +53,11 @@ class Tracing:
         tracer = self._tracer = trace.get_tracer("weir", weir.__version__)
         self._extract: Any = propagate.extract
 
+        def is_recorded() -> bool:
+            return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+        self._is_recorded = is_recorded
+
         def begin(name: str) -> AbstractContextManager[object]:
             if not trace.get_current_span().is_recording():
                 return nullcontext()
@@ -65,7 +70,7 @@ class Tracing:
         self, method: str, route: str, headers: Mapping[str, str], request_id: str
     ) -> Iterator[RequestSpan]:
         """Begin the span of a request, as part of what its ``traceparent`` names."""
-        if self._tracer is None:
+        if self._tracer is None or not self._is_recorded():
             yield _Nothing()
             return
         attributes = {"http.request.method": method, "http.route": route, "weir.request_id": request_id}

@@ -26,6 +26,9 @@ Result = TypeVar("Result")
 
 _TOLERATED_BYTES = 4096
 
+_LOOK_AGAIN_SECONDS = 1.0
+"""So soon others lead if the one that was woken to do so is interrupted before it does."""
+
 _SMALL_BYTES = 256 * 1024
 """Batches that together have no more than this are copied into one: cheaper than to handle many."""
 
@@ -161,9 +164,10 @@ class GroupCommit:
         # Entered by itself: entering the condition runs Python code, where an interruption would leave
         # the lock locked for good.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        # Whoever leads waits here for its group to fill up, alone: those who wait to hear of their write
-        # are not to be woken by every write that comes.
+        # Each thread waits by itself, in the order in which they came: a group that is written wakes its
+        # own callers and the one that leads next, where all would wake to find that it was another's.
+        self._waiting: dict[threading.Condition, Callable[[], bool]] = {}
+        # Whoever leads waits here for its group to fill up.
         self._filled = threading.Condition(self._lock)
         self._leader: object | None = None
         self._queue: deque[PendingWrite] = deque()
@@ -193,8 +197,7 @@ class GroupCommit:
         lead = object()
         try:
             with self._lock:
-                while self._leader is not None:
-                    self._changed.wait()
+                self._wait_for_lead(lambda: False)
                 self._leader = lead
             return action()
         finally:
@@ -203,7 +206,7 @@ class GroupCommit:
             if self._leader is lead:
                 self._leader = None
                 with self._lock:
-                    self._changed.notify_all()
+                    self._wake()
 
     def alone_if_idle(self, action: Callable[[], object]) -> None:
         """Do something between two groups, unless a group is being written."""
@@ -218,7 +221,7 @@ class GroupCommit:
             if self._leader is lead:
                 self._leader = None
                 with self._lock:
-                    self._changed.notify_all()
+                    self._wake()
 
     def _lead_or_wait(self, done: Callable[[], bool]) -> None:
         """Write the next group if nobody else is writing; otherwise wait for whoever is."""
@@ -226,8 +229,7 @@ class GroupCommit:
         lead = object()
         try:
             with self._lock:
-                while self._leader is not None and not done():
-                    self._changed.wait()
+                self._wait_for_lead(done)
                 if done() or not self._queue:
                     return
                 self._leader = lead
@@ -247,7 +249,27 @@ class GroupCommit:
             if self._leader is lead:
                 self._leader = None
                 with self._lock:
-                    self._changed.notify_all()
+                    self._wake()
+
+    def _wait_for_lead(self, done: Callable[[], bool]) -> None:
+        """Wait until nobody leads, or what is waited for is done. The lock is held."""
+        while self._leader is not None and not done():
+            woken = threading.Condition(self._lock)
+            self._waiting[woken] = done
+            try:
+                woken.wait(_LOOK_AGAIN_SECONDS)
+            finally:
+                self._waiting.pop(woken, None)
+
+    def _wake(self) -> None:
+        """Wake all that have what they wait for, and the first of the others to lead. The lock is held."""
+        somebody_leads = self._leader is not None
+        for woken, done in self._waiting.items():
+            if done():
+                woken.notify()
+            elif not somebody_leads:
+                woken.notify()
+                somebody_leads = True
 
     def _gather(self, group: list[PendingWrite]) -> None:
         """Move the next writes from the queue to ``group``."""

@@ -1,0 +1,92 @@
+"""Which of the writes that wait for a namespace share a log entry, and which write they are together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from weir.namespaces.write import Documents, Write
+
+__all__ = ["groups_of", "one_write"]
+
+
+def groups_of(writes: Sequence[Write]) -> Iterator[list[Write]]:
+    """Yield writes in their order, those together that are one write.
+
+    These are neighbours that write whole documents, under the same condition if any, or that delete by id,
+    and say nothing else. Of a document that is decided on there is one write in a group: the next one is to
+    find what this one has left.
+
+    Parameters
+    ----------
+    writes : sequence of Write
+        In the order in which they are done.
+
+    Examples
+    --------
+    >>> one, other = (Write(deletes=[id]) for id in (1, 2))
+    >>> [len(group) for group in groups_of([one, other, Write(patches=Documents([3], {"n": [1]})), one])]
+    [2, 1, 1]
+    """
+    group: list[Write] = []
+    decided: set[int | str] = set()
+    for write in writes:
+        ids = _decided_ids(write)
+        if group and not (_are_alike(write, group[0]) and ids is not None and decided.isdisjoint(ids)):
+            yield group
+            group, decided = [], set()
+        group.append(write)
+        decided.update(ids or ())
+    if group:
+        yield group
+
+
+def one_write(group: Sequence[Write]) -> Write:
+    """Return the write that a group of :func:`groups_of` is together.
+
+    Examples
+    --------
+    >>> group = [Write(upserts=Documents([1], {"a": [2]})), Write(upserts=Documents([3], {"b": [4]}))]
+    >>> one_write(group).upserts.values
+    {'a': [2, None], 'b': [None, 4]}
+    """
+    every = [write.upserts for write in group if write.upserts is not None]
+    if not every:
+        return replace(group[0], deletes=[*chain.from_iterable(write.deletes for write in group)])
+    names = dict.fromkeys(chain.from_iterable(documents.values for documents in every))
+    values = {
+        name: [
+            *chain.from_iterable(documents.values.get(name) or [None] * len(documents) for documents in every)
+        ]
+        for name in names
+    }
+    ids = [*chain.from_iterable(documents.ids for documents in every)]
+    return replace(group[0], upserts=Documents(ids, values))
+
+
+def _are_alike(write: Write, first: Write) -> bool:
+    if not (_is_plain(write) and _is_plain(first)) or write.create != first.create:
+        return False
+    if write.upserts is None or first.upserts is None:
+        return write.upserts is None and first.upserts is None
+    return write.upsert_condition == first.upsert_condition
+
+
+def _is_plain(write: Write) -> bool:
+    """Whether it writes whole documents, or deletes by id, and neither looks for others nor says more."""
+    says_more = write.declarations or write.metric is not None
+    if says_more or (write.looks_before and not write.is_decided_by_key):
+        return False
+    if write.upserts is None or not len(write.upserts):
+        return write.upserts is None and len(write.deletes) > 0
+    lengths = {len(values) for values in write.upserts.values.values()}
+    return not write.deletes and lengths <= {len(write.upserts)}
+
+
+def _decided_ids(write: Write) -> set[int | str] | None:
+    """Return the ids of documents that a condition decides on; None if there are others than ids can be."""
+    if write.upsert_condition is None or write.upserts is None:
+        return set()
+    found = {id for id in write.upserts.ids if isinstance(id, int | str)}
+    return found if len(found) == len(write.upserts) else None
