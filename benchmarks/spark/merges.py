@@ -146,21 +146,21 @@ def _session(directory: Path, workers: int) -> Iterator[Runner]:
     }
     given = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*given, "pyspark-shell"])
+
+    def load_merges(number: int) -> int:
+        """Have an executor load what merges need; being local, it is sent with its code."""
+        import weir.merge.waves  # noqa: F401
+
+        return number
+
     spark = start_session(_MASTER.format(workers=workers), "weir benchmarks", settings)
     try:
         runner = SparkRunner(spark)
         for _ in range(3):
-            list(runner.run(_imports, range(4)))
+            list(runner.run(load_merges, range(4)))
         yield runner
     finally:
         spark.stop()
-
-
-def _imports(number: int) -> int:
-    """Have an executor load what merges need."""
-    import weir.merge.waves  # noqa: F401
-
-    return number
 
 
 def _batches(rows: int) -> Iterator[pa.RecordBatch]:
