@@ -23,7 +23,10 @@ def generation_indexes(base: BaseTable) -> tuple[GenerationIndex, ...]:
     """
     base = base.latest()
     return base.engine.cache.get_or_load(
-        ("generation indexes", base.namespace, base.version_key), lambda: _found(base), lambda _: 1024
+        ("generation indexes", base.namespace, base.version_key),
+        lambda: _found(base),
+        lambda _: 1024,
+        base.lifetime,
     )
 
 

@@ -37,6 +37,7 @@ from weir.base.library_errors import (
 )
 from weir.base.open_files import OpenFile
 from weir.base.table import BaseTable
+from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
@@ -131,6 +132,8 @@ class _Segment:
         The fragments it speaks for, ascending; what it says of others counts for nothing.
     engine : EngineContext
         Whose cache holds its pages, and whose threads read many.
+    lifetime : Lifetime, optional
+        How long it does.
     """
 
     uuid: str
@@ -142,6 +145,7 @@ class _Segment:
     high: Values
     fragments: npt.NDArray[np.uint64]
     engine: EngineContext
+    lifetime: Lifetime | None
 
     def pages(self, wanted: Sequence[int]) -> list[_Page]:
         """Return some pages, in order; ``wanted`` ascends."""
@@ -175,7 +179,9 @@ class _Segment:
 
     def whole(self) -> _Page:
         """Return all pages as one."""
-        return self.engine.cache.get_or_load(self._whole_key, self._load_whole, lambda loaded: loaded.nbytes)
+        return self.engine.cache.get_or_load(
+            self._whole_key, self._load_whole, lambda loaded: loaded.nbytes, self.lifetime
+        )
 
     def held(self) -> _Page | None:
         """Return all pages as one where they are in memory, or page by page would not take less by now."""
@@ -238,7 +244,7 @@ class _Segment:
         for at in range(first, end):
             cut = slice((at - first) * self.page_rows, (at - first + 1) * self.page_rows)
             page = pages[at] = _Page(whole.values[cut], whole.addresses[cut])
-            self.engine.cache.put(self._key(at), page, page.nbytes)
+            self.engine.cache.put(self._key(at), page, page.nbytes, self.lifetime)
         return pages
 
 
@@ -373,7 +379,7 @@ def indexed_pages(base: BaseTable, column: str | None = None) -> tuple[KeyPages 
     key = ("key pages", base.namespace, base.version_key, name)
     # Without the version it is of, which would keep what the library holds of it: files, and memory.
     segments, lacking = base.engine.cache.get_or_load(
-        key, lambda: _open(base, name), lambda _: _NOMINAL_BYTES
+        key, lambda: _open(base, name), lambda _: _NOMINAL_BYTES, base.lifetime
     )
     return None if segments is None else KeyPages(base.dataset, segments), lacking
 
@@ -442,6 +448,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         high,
         np.array(sorted(covered), dtype=np.uint64),
         base.engine,
+        base.segment_lifetime(uuid),
     )
 
 

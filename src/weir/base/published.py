@@ -55,6 +55,7 @@ def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
         ("published", base.namespace, base.version_key),
         lambda: read_published(base.store, details, base.index_id, where=where),
         lambda shards: 512 * len(shards) + 128 * sum(len(one.flushed_generations) for one in shards),
+        base.lifetime,
     )
 
 

@@ -25,6 +25,7 @@ from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.newest_manifest import read_first_listed
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
+from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import Wave, ask_both
 from weir.engine.context import EngineContext
 from weir.errors import (
@@ -99,6 +100,7 @@ class BaseTable:
         "_field_ids",
         "_index_id",
         "_is_made_here",
+        "_lifetime",
         "_lineage",
         "_marks",
         "_merge_engine",
@@ -106,6 +108,7 @@ class BaseTable:
         "_primary_key",
         "_row_schema",
         "_schema",
+        "_segment_lifetimes",
         "_session",
         "_sources",
         "_store",
@@ -129,6 +132,8 @@ class BaseTable:
         self._store = store
         self._session = session or LibrarySession(frozenset())
         self._version_identity = version_identity
+        self._lifetime: Lifetime | None = None
+        self._segment_lifetimes: Mapping[str, Lifetime] = {}
         self._torn = torn
         self._index_id = index_id
         self._dataset = dataset
@@ -291,8 +296,15 @@ class BaseTable:
             if not is_panic(error):
                 raise
             raise _damaged(store, error) from error
-        # Of each table the last one that was read: who commits builds on it.
-        store.engine.cache.put(base._manifest_key, (base.version_key, manifest, Wave()), manifest.nbytes)
+        cache = store.engine.cache
+        base._lifetime = cache.lifetime(("version", base.namespace, base.version_key))
+        base._segment_lifetimes = {
+            str(uuid): cache.lifetime(("segment", base.namespace, uuid)) for uuid in segments
+        }
+        # Of each table the last one that was read: who commits builds on it. With its lifetimes, so that
+        # a table that is opened for every call finds what the call before has read.
+        last = (base.version_key, manifest, Wave(), base._lifetime, base._segment_lifetimes)
+        cache.put(base._manifest_key, last, manifest.nbytes)
         return base
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -380,6 +392,15 @@ class BaseTable:
     def version_key(self) -> tuple[int, bytes]:
         """The version with what tells it from others of its number: for keys of caches."""
         return self._version, self._version_identity
+
+    @property
+    def lifetime(self) -> Lifetime | None:
+        """How long the cache has what was read of this version: while anybody has it, or it was read last."""
+        return self._lifetime
+
+    def segment_lifetime(self, uuid: str) -> Lifetime | None:
+        """Return how long the cache has what was read of a segment of an index: while a version has it."""
+        return self._segment_lifetimes.get(uuid)
 
     @property
     def _manifest_key(self) -> Hashable:

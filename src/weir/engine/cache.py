@@ -2,22 +2,47 @@
 
 What is cached never changes under its key: decoded WAL entries, key indexes of generations, bloom
 filters, which rows of an older source a newer one supersedes. So an entry is never invalid, only
-evicted, least recently used first.
+evicted, least recently used first. What is of something that goes, a version of a table or a segment of
+an index, leaves with its :class:`Lifetime`, and not only when the budget is spent.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
 from weir.engine.metrics import Metrics
 
-__all__ = ["ByteBudgetCache"]
+__all__ = ["ByteBudgetCache", "Lifetime"]
 
 T = TypeVar("T")
+
+
+class Lifetime:
+    """How long entries are of use: they leave the cache once nobody holds this any more.
+
+    Made by :meth:`ByteBudgetCache.lifetime`, and held by whatever the entries are read for.
+
+    Parameters
+    ----------
+    ended : deque of set
+        Where the keys go in the end.
+    """
+
+    __slots__ = ("__weakref__", "_ended", "keys")
+
+    def __init__(self, ended: deque[set[Hashable]]) -> None:
+        self._ended = ended
+        self.keys: set[Hashable] = set()
+
+    def __del__(self) -> None:
+        # Called at any point of any thread, which may hold the lock of the cache: the next entry drops them.
+        self._ended.append(self.keys)
 
 
 class ByteBudgetCache:
@@ -32,7 +57,9 @@ class ByteBudgetCache:
     """
 
     def __init__(self, budget: int, metrics: Metrics | None = None) -> None:
-        self._entries = _entries(budget)
+        self._entries = _Entries(budget)
+        self._lifetimes: WeakValueDictionary[Hashable, Lifetime] = WeakValueDictionary()
+        self._ended: deque[set[Hashable]] = deque()
         self._lock = threading.Lock()
         self._metrics = metrics
         if metrics is not None:
@@ -46,7 +73,17 @@ class ByteBudgetCache:
     @property
     def nbytes(self) -> int:
         """Bytes the cached values take together."""
-        return int(self._entries.currsize)
+        with self._lock:
+            self._drop_ended()
+            return int(self._entries.currsize)
+
+    def lifetime(self, name: Hashable) -> Lifetime:
+        """Return the lifetime that a name has: the same one for as long as somebody holds it."""
+        with self._lock:
+            found = self._lifetimes.get(name)
+            if found is None:
+                found = self._lifetimes[name] = Lifetime(self._ended)
+            return found
 
     def get(self, key: Hashable) -> Any | None:
         """Return the value under ``key``, or None."""
@@ -56,23 +93,30 @@ class ByteBudgetCache:
             (self._metrics.cache_misses if pair is None else self._metrics.cache_hits).add()
         return None if pair is None else pair[0]
 
-    def put(self, key: Hashable, value: object, nbytes: int) -> None:
-        """Keep ``value``, which takes ``nbytes``, under ``key``."""
+    def put(self, key: Hashable, value: object, nbytes: int, lifetime: Lifetime | None = None) -> None:
+        """Keep ``value``, which takes ``nbytes``, under ``key``, until it is evicted or its lifetime ends."""
         # A floor per entry bounds how many tiny values the bookkeeping has to carry.
         size = max(nbytes, 256)
         with self._lock:
+            self._drop_ended()
             if size <= self._entries.maxsize:
                 before = len(self._entries) + (key not in self._entries)
                 try:
-                    self._entries[key] = (value, size)
+                    self._entries.keep(key, (value, size), None if lifetime is None else lifetime.keys)
                 except BaseException:
                     # Interrupted between values and sizes, which from then on would not agree.
-                    self._entries = _entries(int(self._entries.maxsize))
+                    self._entries = _Entries(int(self._entries.maxsize))
                     raise
                 if self._metrics is not None and (evicted := before - len(self._entries)):
                     self._metrics.cache_evictions.add(evicted)
 
-    def get_or_load(self, key: Hashable, load: Callable[[], T], size: Callable[[T], int]) -> T:
+    def get_or_load(
+        self,
+        key: Hashable,
+        load: Callable[[], T],
+        size: Callable[[T], int],
+        lifetime: Lifetime | None = None,
+    ) -> T:
         """Return the value under ``key``, loading and keeping it if it is absent.
 
         Two threads that miss at once may both load; they load the same immutable thing.
@@ -81,7 +125,7 @@ class ByteBudgetCache:
         if found is not None:
             return cast("T", found)
         value = load()
-        self.put(key, value, size(value))
+        self.put(key, value, size(value), lifetime)
         return value
 
     def discard(self, keys: Iterable[Hashable]) -> None:
@@ -95,6 +139,37 @@ class ByteBudgetCache:
         with self._lock:
             self._entries.clear()
 
+    def _drop_ended(self) -> None:
+        while self._ended:
+            for key in list(self._ended.popleft()):
+                self._entries.pop(key, None)
 
-def _entries(budget: int) -> LRUCache[Hashable, tuple[Any, int]]:
-    return LRUCache(budget, getsizeof=lambda pair: pair[1])
+
+class _Entries(LRUCache[Hashable, tuple[Any, int]]):
+    """Values with their sizes, each in the keys of its lifetime for as long as it is here."""
+
+    def __init__(self, budget: int) -> None:
+        super().__init__(budget, getsizeof=lambda pair: pair[1])
+        # The keys and not the lifetime itself, which would be held by what is to leave with it.
+        self._keys: dict[Hashable, set[Hashable]] = {}
+
+    def keep(self, key: Hashable, pair: tuple[Any, int], keys: set[Hashable] | None) -> None:
+        """Keep a value, whose lifetime has some keys."""
+        self._leave(key)
+        self[key] = pair
+        if keys is not None:
+            self._keys[key] = keys
+            keys.add(key)
+
+    def __delitem__(self, key: Hashable) -> None:
+        self._leave(key)
+        super().__delitem__(key)
+
+    def clear(self) -> None:
+        super().clear()
+        self._keys.clear()
+
+    def _leave(self, key: Hashable) -> None:
+        keys = self._keys.pop(key, None)
+        if keys is not None:
+            keys.discard(key)

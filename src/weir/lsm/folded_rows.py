@@ -107,7 +107,7 @@ def folded_rows(
         return FoldedRows(shard_id, rows, base.primary_key, identity)
 
     return base.engine.cache.get_or_load(
-        ("source", base.namespace, identity), load, lambda loaded: loaded.nbytes
+        ("source", base.namespace, identity), load, lambda loaded: loaded.nbytes, base.lifetime
     )
 
 

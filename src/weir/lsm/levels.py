@@ -266,4 +266,5 @@ def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:
         ("deletion mask", base.namespace, base.version_key, tuple(source.identity for source in sources)),
         lambda: DeletionMask(superseded_rows(base.namespace, base, sources)),
         lambda loaded: loaded.nbytes,
+        base.lifetime,
     )

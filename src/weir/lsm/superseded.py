@@ -63,7 +63,7 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
     missing = [source for source in missing if len(source.index.rows)]
     key_sets = [source.index.keys.take(source.index.rows) for source in missing]
     for source, part in zip(missing, _rows_of_each(base, key_sets), strict=True):
-        cache.put(_key(namespace, base, source), part, part.nbytes)
+        cache.put(_key(namespace, base, source), part, part.nbytes, base.lifetime)
         found.append(part)
     return _ascending(np.concatenate(found)) if found else _NO_ROWS
 

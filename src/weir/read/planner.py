@@ -226,7 +226,7 @@ def _kinds_of_base(base: BaseTable) -> Mapping[str, Collection[str]]:
         return kinds
 
     key = ("index kinds", base.namespace, base.version_key)
-    return base.engine.cache.get_or_load(key, load, lambda _: 1024)
+    return base.engine.cache.get_or_load(key, load, lambda _: 1024, base.lifetime)
 
 
 def _kinds_of_generation(generation: Generation) -> Mapping[str, Collection[str]]:

@@ -10,6 +10,7 @@ from uuid import UUID
 from weir.base.table import BaseTable
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.durations import Duration, as_duration
+from weir.engine.freed_memory import give_back_freed_memory
 from weir.engine.runner import Runner, ThreadRunner
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
@@ -537,13 +538,15 @@ class TableMaintenance:
         if quiet_for is not None:
             self.recover_quiet(quiet_for)
         merged = self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy)
-        return MaintenanceReport(
+        report = MaintenanceReport(
             merge=merged,
             expired=self.expire(),
             compact=self.compact(runner=runner, on_progress=reporting("compact")),
             indexes=self.catch_up_indexes(runner=runner, on_progress=reporting("catch up")),
             garbage=self.collect_garbage(horizon=horizon, runner=runner, on_progress=reporting("collect")),
         )
+        give_back_freed_memory()
+        return report
 
     def _to_merge(self) -> tuple[BaseTable, Sequence[ShardManifest], frozenset[UUID]]:
         """Return the base table, the newest manifests of its shards, and which of these are in conflict."""

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from weir.base.table import BaseTable
 from weir.engine.context import EngineContext, default_context
+from weir.engine.freed_memory import give_back_freed_memory
 from weir.engine.living import Living
 from weir.engine.logs import get_logger
 from weir.engine.written_tables import WrittenTables
@@ -303,12 +304,14 @@ class Upkeep:
             now = self._uptime()
             tended.compact_at = tended.compact_at or now + policy.compact_every.total_seconds()
             tended.collect_at = tended.collect_at or now + policy.collect_every.total_seconds()
+            give_back_freed_memory()
         if tended.compact_at is not None and tended.compact_at <= self._uptime():
             go_on()
             maintenance.compact(runner=here)
             go_on()
             maintenance.catch_up_indexes(runner=here)
             tended.compact_at = None
+            give_back_freed_memory()
         if tended.collect_at is not None and tended.collect_at <= self._uptime():
             go_on()
             report = maintenance.collect_garbage(horizon=policy.horizon, runner=here)

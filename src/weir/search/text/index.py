@@ -248,7 +248,7 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
         return index.nbytes, tuple(getattr(index, one.name) for one in fields(index)[1:])
 
     # Without the version it is of, which would keep what the library holds of it: files, and memory.
-    _, rest = base.engine.cache.get_or_load(key, found, lambda loaded: loaded[0])
+    _, rest = base.engine.cache.get_or_load(key, found, lambda loaded: loaded[0], base.lifetime)
     return TextIndex(base, *rest)
 
 
@@ -354,7 +354,10 @@ def _documents(base: BaseTable, uuid: str) -> tuple[RowIds, npt.NDArray[np.int32
         return np.concatenate(row_ids), np.concatenate(lengths)
 
     return base.engine.cache.get_or_load(
-        ("text documents", base.namespace, uuid), load, lambda loaded: loaded[0].nbytes + loaded[1].nbytes
+        ("text documents", base.namespace, uuid),
+        load,
+        lambda loaded: loaded[0].nbytes + loaded[1].nbytes,
+        base.segment_lifetime(uuid),
     )
 
 

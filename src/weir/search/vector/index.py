@@ -60,7 +60,10 @@ def vector_index(base: BaseTable, column: str) -> VectorIndex | None:
     key = ("vector index", base.namespace, base.version_key, column)
     # Wrapped, because the cache takes None for a miss.
     return base.engine.cache.get_or_load(
-        key, lambda: (_find(base.dataset, column),), lambda found: found[0].nbytes if found[0] else 0
+        key,
+        lambda: (_find(base.dataset, column),),
+        lambda found: found[0].nbytes if found[0] else 0,
+        base.lifetime,
     )[0]
 
 
