@@ -128,6 +128,12 @@ class ByteBudgetCache:
         self.put(key, value, size(value), lifetime)
         return value
 
+    def held(self) -> list[Any]:
+        """Return the keys of all entries."""
+        with self._lock:
+            self._drop_ended()
+            return list(self._entries)
+
     def discard(self, keys: Iterable[Hashable]) -> None:
         """Drop what is under ``keys``; those that are absent are passed over."""
         with self._lock:

@@ -13,10 +13,10 @@ __all__ = ["give_back_freed_memory"]
 
 
 def give_back_freed_memory() -> None:
-    """Have the allocators of the process give back what they keep of freed memory; some milliseconds.
+    """Have the allocators of the process give back freed memory; some milliseconds.
 
-    After work that takes much memory for a short time. Arrow's pool and glibc keep what a thread has freed for
-    that thread, and merges use many: of tables that are small, most of what the process takes would be that.
+    After work that takes much memory for a short time. Arrow's pool and glibc keep what a thread has freed
+    for that thread, and merges use many.
 
     Examples
     --------
