@@ -61,3 +61,11 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path, make: Callable[[Path], byt
         decode(json.dumps(members).encode(), "here")
     # As they were stored before.
     assert decode(json.dumps(members | {"format": 1}).encode(), "here") == told
+
+
+def test_fields_stay_in_the_order_in_which_they_were_defined(tmp_path: Path) -> None:
+    with weir.events.create(tmp_path / "store", fsync=False) as store:
+        store.define("login", {"device": "string", "at": "datetime", "country": "string"})
+    with weir.events.open(tmp_path / "store", fsync=False) as store:
+        found = store.execute("QUERY login").to_table()
+    assert found.column_names[-3:] == ["device", "at", "country"]

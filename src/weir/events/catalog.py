@@ -206,7 +206,8 @@ class Catalog:
                 "cleared": self.cleared,
                 "swept": self.swept,
                 "swept_at": self.swept_at,
-            }
+            },
+            sort=False,  # the fields of an event are told in the order in which they were defined
         )
 
     @classmethod

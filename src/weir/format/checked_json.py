@@ -1,8 +1,8 @@
 """Small JSON objects that carry a checksum of themselves: leases and the like.
 
-The text is for people too: indented, keys in order. The member ``checksum`` is XXH64, with seed 0, as 16
-hex digits, of all other members written without white space and in order of their keys. So how a file
-is laid out is not covered, and everything it says is.
+The text is for people too: indented, keys in order where their order says nothing. The member
+``checksum`` is XXH64, with seed 0, as 16 hex digits, of all other members written without white space and
+in order of their keys. So how a file is laid out is not covered, and everything else that it says is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["decode", "encode"]
 _CHECKSUM = "checksum"
 
 
-def encode(members: Mapping[str, Any]) -> bytes:
+def encode(members: Mapping[str, Any], *, sort: bool = True) -> bytes:
     """Return a JSON object with ``members`` and their checksum.
 
     Parameters
@@ -29,6 +29,8 @@ def encode(members: Mapping[str, Any]) -> bytes:
     members : mapping of str to value
         What JSON can hold: text, numbers, True, False, None, and lists and objects of them. None of
         them may be called ``checksum``.
+    sort : bool, default True
+        Whether the keys are put in order; of what people define the order is theirs, and is kept.
 
     Examples
     --------
@@ -41,7 +43,7 @@ def encode(members: Mapping[str, Any]) -> bytes:
     if _CHECKSUM in members:
         raise ValueError(f"the member {_CHECKSUM!r} is the format's own")
     whole = {_CHECKSUM: _checksum(members), **members}
-    return (json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+    return (json.dumps(whole, indent=2, sort_keys=sort, allow_nan=False) + "\n").encode()
 
 
 def decode(data: Bytes, *, where: str, unchecked_format: int | None = None) -> dict[str, Any]:
