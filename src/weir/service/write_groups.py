@@ -59,10 +59,15 @@ class WriteGroups:
         """Do what waits, and what comes meanwhile, until nothing does."""
         while group := self._waiting[namespace]:
             self._waiting[namespace] = []
-            outcomes: Sequence[Written | BaseException]
+            outcomes: Sequence[Written | Exception]
             try:
                 outcomes = await self._write_many(namespace, [write for write, _ in group])
-            except BaseException as error:
+            except asyncio.CancelledError:
+                # The process is ending, and the requests with it.
+                for _, done in (*group, *self._waiting.pop(namespace)):
+                    done.cancel()
+                raise
+            except Exception as error:
                 outcomes = [error] * len(group)
             for (_, done), outcome in zip(group, outcomes, strict=True):
                 if done.done():
