@@ -134,8 +134,16 @@ class MemTables:
             return self._active.num_rows + sum(memtable.num_rows for memtable in self._frozen)
 
     def in_memory(self) -> tuple[list[MemTable], ShardManifest]:
-        """Return the MemTables, oldest first, and a manifest that lists whatever is in none of them."""
+        """Return the MemTables, oldest first, and a manifest that lists whatever is in none of them.
+
+        Raises
+        ------
+        FencedError
+            If the shard is known to be somebody else's: rows have been let go of that are in no generation.
+        """
         with self._lock:
+            if isinstance(self.stopped, FencedError):
+                raise self.stopped.again()
             return [*self._frozen, self._active], self._listing
 
     def append(self, position: int, entry: WalEntry, queued: int) -> None:
