@@ -334,3 +334,26 @@ def test_a_disk_that_cannot_be_read_is_no_torn_version(
     monkeypatch.setattr(torn_versions, "_tear", fails)
     with pytest.raises(StorageError, match="Looking whether a version is whole"):
         weir.open(tmp_path / "t")
+
+
+def test_rows_of_before_beside_a_torn_version_below_the_newest(tmp_path: Path) -> None:
+    """It stays there until somebody has set it aside; the versions around it are found all the same."""
+    table = weir.Engine(maintenance="off").create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        for number in range(4):
+            writer.upsert([{"id": 1, "value": f"{number}"}])
+            writer.flush()
+            table.maintenance.merge()
+    _, *between, first = sorted((tmp_path / "t" / "_versions").glob("*.manifest"))
+    for torn in (*between, first):
+        whole = torn.read_bytes()
+        emptied(torn)
+        changes = weir.Engine(maintenance="off").open(tmp_path / "t").changes
+        if torn == first:
+            with pytest.raises(SnapshotExpiredError, match="the change feed begins with is gone"):
+                changes(before=True)
+        else:
+            values = [one.rows["value"].to_pylist() for one in changes(before=True, batch_rows=1)]
+            assert values == [[f"{number}"] for number in range(4)]
+        torn.write_bytes(whole)
+    assert between

@@ -191,6 +191,7 @@ class Checker:
         self.writes: list[Write] = []
         self._write_of_value: dict[int, Write] = {}
         self._base: DatasetVersion | None = None
+        self._under_spent_numbers: dict[int, Process] = {}
         self._base_state: State = {}
         self.counts: dict[str, int] = {}
 
@@ -309,7 +310,7 @@ class Checker:
         parts = path.split("/")
         try:
             if parts[0] == "_versions":
-                self._base_version(self._library.kept(data))
+                self._base_version(self._library.kept(data), by)
             elif parts[0] == layout.MEM_WAL and len(parts) == 3:
                 self._lease(_shard_id(parts[1]), data)
             elif parts[0] == layout.MEM_WAL and len(parts) == 4:
@@ -581,8 +582,13 @@ class Checker:
         if held and not before.released and former.alive and holder not in self.takes_over:
             raise Violation("lease", f"a claim took the lease that {former.name} held")
 
-    def _base_version(self, at: DatasetVersion) -> None:
+    def _base_version(self, at: DatasetVersion, by: Process) -> None:
         before = self._base
+        if before is not None and at.version < before.version and self._is_set_aside(at.version):
+            # Below the newest version nobody looks for it, and whoever has made it takes it back.
+            self._under_spent_numbers[at.version] = by
+            self.count("spent numbers met")
+            return
         if before is not None and at.version <= before.version:
             raise Violation("I7", f"version {at.version} of the base table was written twice")
         self._base = at
@@ -611,8 +617,11 @@ class Checker:
     def _is_torn(self, number: int) -> bool:
         torn = self._store.peek(version_path("", number))
         if torn is None:
-            return self._store.peek(set_aside_path(number)) is not None
+            return self._is_set_aside(number)
         return self._library.tear_in(torn) is not None
+
+    def _is_set_aside(self, number: int) -> bool:
+        return self._store.peek(set_aside_path(number)) is not None
 
     def _compare_base(self, at: DatasetVersion) -> None:
         state: State = {}
@@ -820,6 +829,9 @@ class Checker:
 
     def finish(self, rows: pa.Table, base: pa.Table) -> None:
         """Check what is left when everything has come to rest."""
+        for number, by in self._under_spent_numbers.items():
+            if by.alive and self._store.peek(version_path("", number)) is not None:
+                self.fail("I7", f"version {number} of the base table, a spent number, was not taken back")
         self.saw(self.window(), rows, who="final read")
         final: State = {}
         for shard in self.shards.values():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.write.conftest import wait_until
 
 import weir
-from tests.write.conftest import wait_until
 from weir.errors import FencedError
 from weir.log.manifest_store import commit_manifest, list_shards, read_latest_manifest
 from weir.storage.local import LocalStore
@@ -22,7 +22,7 @@ from weir.write.flush.flush import flush_memtable
 def test_what_a_fenced_writer_has_let_go_of_is_not_taken_for_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The flush that finds the writer fenced drops its rows between the start of a commit and its decision."""
+    """The flush that finds the writer fenced drops its rows between the start of a commit and deciding."""
     begun, may_end, decided = (threading.Event() for _ in range(3))
 
     def flush_late(*arguments: object, **keywords: object) -> object:
