@@ -20,6 +20,7 @@ import weir
 from weir.engine import failpoint
 from weir.errors import (
     ConflictError,
+    CorruptionError,
     FencedError,
     InputError,
     LeaseHeldError,
@@ -86,6 +87,19 @@ def test_a_store_is_made_once_and_opened_where_it_is(tmp_path: Path) -> None:
         assert store.path == str(tmp_path / "store")
     with pytest.raises(WriterClosedError):
         store.replay()
+
+
+def test_a_store_without_its_catalog_is_not_taken_for_none(tmp_path: Path) -> None:
+    with weir.events.create(tmp_path / "store", buckets=1) as store:
+        store.define("signup", SIGNUP)
+        with store.writer() as writer:
+            writer.append("signup", "user", {"plan": "free", "amount": 1})
+    catalog = tmp_path / "store" / "catalog.json"
+    catalog.unlink()
+    for call in (weir.events.open, weir.events.create):
+        with pytest.raises(CorruptionError, match="the catalog of the event store is gone") as refused:
+            call(tmp_path / "store")
+        assert refused.value.where == str(catalog)
 
 
 @pytest.mark.parametrize(

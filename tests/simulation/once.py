@@ -150,7 +150,7 @@ def encode_json(members: Mapping[str, Any]) -> bytes:
     """Stand in for :func:`weir.format.checked_json.encode`: the same members and checksum, for no people."""
     text = _to_json(members)
     checksum = xxhash.xxh64_hexdigest(text.encode())
-    return f'{{"checksum":"{checksum}",{text[1:]}'.encode()
+    return f'{{"checksum":"{checksum}",{text[1:]}\n'.encode()
 
 
 def key_index(keys: pa.Array) -> PkIndex:

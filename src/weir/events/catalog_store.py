@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from weir.errors import (
     ConflictError,
+    CorruptionError,
     ObjectExistsError,
     ObjectNotFoundError,
     PreconditionError,
@@ -14,6 +15,7 @@ from weir.errors import (
     TableNotFoundError,
 )
 from weir.events.catalog import Catalog
+from weir.events.event_table import EVENTS
 from weir.storage.interface import ObjectStore
 
 __all__ = ["CATALOG", "StoredCatalog"]
@@ -65,17 +67,35 @@ class StoredCatalog:
         """
         return self._read()[0]
 
+    def refuse_if_lost(self) -> None:
+        """Raise an error if there have been events here: then the catalog, which is not there, was.
+
+        Raises
+        ------
+        CorruptionError
+            So.
+        """
+        if self._store.list_directories(f"{EVENTS}/_mem_wal"):
+            raise CorruptionError(
+                "the catalog of the event store is gone, but events are there",
+                where=self.where,
+                hint=f"Restore the file from a backup, or delete {EVENTS} beside it, "
+                "which gives up the events",
+            )
+
     def _read(self) -> tuple[Catalog, str]:
         try:
             data = bytes(self._store.get(CATALOG))
         except ObjectNotFoundError:
+            self.refuse_if_lost()
             raise TableNotFoundError(
                 "there is no event store", where=self._store.uri, hint="Make one with weir.events.create()"
             ) from None
         last = self._last
         if last is not None and last[0] == data:
             return last[1], ""
-        catalog, mark = Catalog.decode(data, self.where)
+        with self._store.naming(CATALOG) as where:
+            catalog, mark = Catalog.decode(data, where)
         self._last = data, catalog
         return catalog, mark
 
@@ -104,7 +124,7 @@ class StoredCatalog:
                 self._store.compare_and_swap(CATALOG, wanted.encode(mark), meta.version)
             except PreconditionError:
                 # Somebody else was faster; or it was this very swap, and its answer was lost.
-                if Catalog.decode(bytes(self._store.get(CATALOG)), self.where)[1] != mark:
+                if self._read()[1] != mark:
                     continue
             return wanted
         raise ConflictError("the catalog was changed by others during every attempt", where=self.where)

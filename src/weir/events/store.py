@@ -154,6 +154,7 @@ def create(
     catalog = StoredCatalog(store)
     if store.head("catalog.json") is not None:
         raise TableExistsError("there is an event store already", where=store.uri)
+    catalog.refuse_if_lost()
     with contextlib.suppress(TableExistsError):
         # A former call may have come as far as this.
         create_event_table(store, buckets, storage_options, fsync)

@@ -64,13 +64,17 @@ def decode(data: Bytes, *, where: str, unchecked_format: int | None = None) -> d
         If the bytes are not a JSON object, or not the one that was written (invariant I11).
     """
     try:
-        members = json.loads(bytes(data))
+        text = bytes(data)
+        members = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptionError(f"the bytes are not JSON: {error}", where=where) from error
     if not isinstance(members, dict):
         raise CorruptionError("the JSON is not an object", where=where)
     if unchecked_format is not None and members.get("format") == unchecked_format:
         return members
+    # Some objects are known by their bytes, and so what is left of one is not to pass for the whole.
+    if not text.endswith(b"\n"):
+        raise CorruptionError("the JSON is cut short: its last line has no end", where=where)
     written = members.pop(_CHECKSUM, None)
     try:
         actual = _checksum(members)

@@ -30,12 +30,12 @@ def read_lease(store: ObjectStore, shard_id: UUID, path: str | None = None) -> L
         data = store.get(path)
     except ObjectNotFoundError:
         return None
-    where = f"{store.uri}/{path}"
-    found = lease.decode(data, where=where)
-    if found.shard_id != shard_id:
-        raise CorruptionError(
-            f"the lease says it is of shard {found.shard_id}",
-            where=where,
-            hint="The file was moved or overwritten",
-        )
+    with store.naming(path) as where:
+        found = lease.decode(data, where=where)
+        if found.shard_id != shard_id:
+            raise CorruptionError(
+                f"the lease says it is of shard {found.shard_id}",
+                where=where,
+                hint="The file was moved or overwritten",
+            )
     return found

@@ -2,16 +2,24 @@
 
 ``catalog/{name}.json`` below the root. The object of a namespace that was deleted stays, with nothing but a
 random number: of those who delete it and make it anew only one wins, also where a store tells versions by
-their content.
+their content. That there is no definition is true if there is no table either that one should name:
+:meth:`weir.namespaces.tables.Tables.has_lost`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
-from weir.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, PreconditionError
+from weir.errors import (
+    ConflictError,
+    CorruptionError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    PreconditionError,
+)
 from weir.namespaces.definition import Definition, decode, encode
 from weir.namespaces.names import directory_of, namespace_of
 from weir.storage.interface import ObjectStore
@@ -20,8 +28,9 @@ __all__ = ["Catalog", "Known"]
 
 _DIRECTORY = "catalog"
 _SUFFIX = ".json"
+_DELETED = re.compile(rb"[0-9a-f]{32}\Z")
+"""What the object of a namespace that was deleted holds; a definition is longer."""
 _DELETED_BYTES = 32
-"""Of the object of a namespace that was deleted, at most; a definition is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +77,24 @@ class Catalog:
             If it cannot be read.
         """
         path = _path(name)
-        try:
-            data, version = self._store.get_with_version(path)
-        except ObjectNotFoundError:
+        found = self._found(path)
+        if found is None:
             return Known(None, "")
-        content = bytes(memoryview(data))
-        return Known(decode(content, path) if len(content) > _DELETED_BYTES else None, version)
+        content, version = found
+        if _DELETED.match(content):
+            return Known(None, version)
+        with self._store.naming(path) as where:
+            return Known(decode(content, where), version)
+
+    def lost(self, name: str) -> CorruptionError:
+        """Return the error that a namespace has lost its definition, as its tables tell."""
+        path = _path(name)
+        return CorruptionError(
+            f"the namespace {name!r} has lost its definition: no file names the tables of it that are there",
+            where=self._store.location_of(path),
+            hint=f"Restore the file, with {_DIRECTORY}/.weir-swaps beside it on a local disk, from a backup; "
+            f"or remove namespaces/{directory_of(name)} below the root, which gives up the documents",
+        )
 
     def replace(self, name: str, definition: Definition | None, known: Known) -> Known:
         """Write a definition over one that was read; None deletes it.
@@ -89,8 +110,20 @@ class Catalog:
                 self._store.put_if_absent(path, data)
                 return self._made(name, definition)
             return Known(definition, self._store.compare_and_swap(path, data, known.version))
-        except (ObjectExistsError, PreconditionError, ObjectNotFoundError) as error:
+        except PreconditionError as error:
+            found = self._found(path)
+            if found is None or found[0] != data:
+                raise ConflictError("somebody else has changed the namespace", where=name) from error
+            return Known(definition, found[1])  # it was this very swap, and its answer was lost (I4)
+        except ObjectExistsError as error:
             raise ConflictError("somebody else has changed the namespace", where=name) from error
+
+    def _found(self, path: str) -> tuple[bytes, str] | None:
+        try:
+            data, version = self._store.get_with_version(path)
+        except ObjectNotFoundError:
+            return None
+        return bytes(memoryview(data)), version
 
     def _made(self, name: str, definition: Definition | None) -> Known:
         """Return the definition of a namespace that was made, which others may have changed already."""
@@ -100,14 +133,15 @@ class Catalog:
             raise ConflictError("somebody else has changed the namespace", where=name)
         return found
 
-    def names(self) -> Iterator[str]:
-        """Yield the namespaces that there are, in order. One listing."""
-        found = [
-            namespace_of(meta.path.removeprefix(f"{_DIRECTORY}/").removesuffix(_SUFFIX))
+    def names(self) -> Mapping[str, bool]:
+        """Return the namespaces that are known, and of each whether it was deleted. One listing."""
+        return {
+            namespace_of(meta.path.removeprefix(f"{_DIRECTORY}/").removesuffix(_SUFFIX)): (
+                meta.size == _DELETED_BYTES
+            )
             for meta in self._store.list(_DIRECTORY)
-            if meta.size > _DELETED_BYTES and meta.path.endswith(_SUFFIX)
-        ]
-        yield from sorted(found)
+            if meta.path.endswith(_SUFFIX)
+        }
 
 
 def _path(name: str) -> str:

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from weir.engine.context import EngineContext
 from weir.namespaces.catalog import Catalog
 from weir.namespaces.dirty import Dirty
-from weir.namespaces.names import check_namespace_name
+from weir.namespaces.names import check_namespace_name, directory_of, namespace_of
 from weir.namespaces.namespace import Namespace
 from weir.namespaces.tables import Tables
 from weir.storage.interface import ObjectStore
@@ -74,7 +74,16 @@ class Namespaces:
         most : int, optional
             How many. Default: all.
         """
-        names = [name for name in self._catalog.names() if name.startswith(prefix) and name > after]
+        # In this order: a namespace is known before it has a table that a definition names.
+        directories = self._tables.directories()
+        deleted = self._catalog.names()
+        found = {name for name, is_deleted in deleted.items() if not is_deleted}
+        for directory in directories:
+            name = namespace_of(directory)
+            # One that has lost its definition is there, as whoever opens it is told.
+            if deleted.get(name, True) and self._tables.has_lost(directory_of(name)):
+                found.add(name)
+        names = sorted(name for name in found if name.startswith(prefix) and name > after)
         return names if most is None else names[:most]
 
     def open_here(self) -> list[Namespace]:

@@ -19,6 +19,7 @@ from weir import Source
 from weir.engine.cancellation import check_cancelled
 from weir.errors import (
     ConflictError,
+    CorruptionError,
     FencedError,
     FilterError,
     InputError,
@@ -129,7 +130,7 @@ class Namespace:
             return opened
         if not self._changing.acquire(blocking=False):
             # Whoever makes the namespace may take long, such as for a copy: until then there is none.
-            if opened is None and self._catalog.read(self.name).definition is None:
+            if opened is None and self._known().definition is None:
                 return None
             self._changing.acquire()
         try:
@@ -137,8 +138,25 @@ class Namespace:
         finally:
             self._changing.release()
 
+    def _known(self) -> Known:
+        """Return the definition, or that there is none.
+
+        Raises
+        ------
+        CorruptionError
+            If there is none, but tables that it should name.
+        """
+        for _ in range(_ATTEMPTS):
+            known = self._catalog.read(self.name)
+            if known.definition is not None or not self._tables.has_lost(self._directory):
+                return known
+            # Somebody may have made the namespace since.
+            if self._catalog.version(self.name) == known.version:
+                raise self._catalog.lost(self.name)
+        raise ConflictError("the namespace changes all the time", where=self.name)
+
     def _renewed(self) -> Opened | None:
-        known = self._catalog.read(self.name)
+        known = self._known()
         before = self._opened
         if known.definition is None:
             self._hold(None)
@@ -146,11 +164,23 @@ class Namespace:
             before.definition, before.known = known.definition, known
             return before
         else:
-            table = self._tables.open(self._directory, known.definition)
-            self._hold(self._opened_as(known, table))
+            self._hold(self._opened_as(known, self._table_of(known, known.definition)))
         if before is not None and before is not self._opened:
             before.forget_writer()
         return self._opened
+
+    def _table_of(self, known: Known, definition: Definition) -> weir.Table:
+        try:
+            return self._tables.open(self._directory, definition)
+        except TableNotFoundError as error:
+            if self._catalog.version(self.name) != known.version:
+                raise  # somebody has deleted the namespace meanwhile
+            raise CorruptionError(
+                f"the table of the namespace {self.name!r} is gone",
+                where=error.where,
+                hint="Restore it from a backup, with what is below catalog; or remove the definition below "
+                "catalog, which gives up the namespace",
+            ) from error
 
     def _opened_as(self, known: Known, table: weir.Table) -> Opened:
         return Opened(known, table, self._tables.writer_options, lambda: self._dirty.mark(self.name))
@@ -355,10 +385,11 @@ class Namespace:
     def create(self, definition: Definition) -> Opened:
         """Make the namespace, unless somebody else does at this moment."""
         with self._changing:
-            known = self._catalog.read(self.name)
+            known = self._known()
             if known.definition is not None:
                 return self.opened()
             self._dirty.mark(self.name)  # should this process die now, others find what it leaves
+            self._tables.note_unnamed(self._directory, definition.table)
             table = self._tables.create(self._directory, definition)
             return self._published(definition, known, table)
 
@@ -368,12 +399,14 @@ class Namespace:
         except ConflictError:
             with suppress(WeirError):
                 self._tables.drop(self._directory, definition.table)
+                self._tables.forget_unnamed(self._directory, definition.table)
             found = self.find()
             if found is None:
                 raise ConflictError(
                     "the namespace was deleted while it was made", where=self.name, hint="Try again"
                 ) from None
             return found
+        self._tables.forget_unnamed(self._directory, definition.table)
         return self._hold(self._opened_as(made, table))
 
     def _prepared(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
@@ -574,16 +607,20 @@ class Namespace:
         int
             How many tables. Whoever makes the namespace at this moment may have to begin anew.
         """
+        # In this order: a table that is named loses its note after that.
+        unnamed = self._tables.unnamed(self._directory)
         tables = self._tables.names(self._directory)
         with self._changing:
-            known = self._catalog.read(self.name)
+            known = self._known()
             kept = None if known.definition is None else known.definition.table
-            left = [table for table in tables if table != kept]
+            left = [table for table in tables if table != kept and table in unnamed]
             if left and kept is None:
                 # Whoever is about to name one of them has read this version, and would have to replace it.
                 self._replace(None, known)
             for table in left:
                 self._tables.remove(self._directory, table)
+            if unnamed:
+                self._tables.forget_old(self._directory, kept)
         return len(left)
 
     def rest(self, unused: float) -> bool:
@@ -788,6 +825,8 @@ class Namespace:
                 if opened.definition.read_only:
                     raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
                 self._dirty.mark(self.name)  # its table is removed later, if not here
+                table = opened.definition.table
+                self._tables.note_unnamed(self._directory, table)
                 try:
                     self._replace(None, opened.known)
                 except ConflictError:
@@ -798,7 +837,8 @@ class Namespace:
                 opened.forget_writer()
             # Upkeep removes the files of one whose writer may not have noticed, once its lease has run out.
             with suppress(TableNotFoundError, LeaseHeldError):
-                self._tables.drop(self._directory, opened.definition.table)
+                self._tables.drop(self._directory, table)
+                self._tables.forget_unnamed(self._directory, table)
             return
         raise ConflictError("the namespace changes all the time", where=self.name)
 
@@ -812,7 +852,7 @@ class Namespace:
         """
         opened = source.opened()
         with self._changing:
-            known = self._catalog.read(self.name)
+            known = self._known()
             if known.definition is not None:
                 raise InputError(f"there is a namespace {self.name!r} already, a copy makes a new one")
             definition = replace(
@@ -822,6 +862,7 @@ class Namespace:
                 read_only=False,
             )
             self._dirty.mark(self.name)
+            self._tables.note_unnamed(self._directory, definition.table)
             token = at or opened.table.snapshot(retain=timedelta(hours=1))
             try:
                 table = self._tables.clone(opened.table, token, self._directory, definition)
@@ -900,7 +941,7 @@ class Namespace:
     def _is_gone(self, opened: Opened) -> bool:
         """Whether somebody has deleted the namespace whose table this was."""
         with suppress(WeirError):
-            present = self._catalog.read(self.name).definition
+            present = self._known().definition
             return present is None or present.table != opened.definition.table
         return False
 

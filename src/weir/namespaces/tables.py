@@ -1,22 +1,33 @@
-"""Where the tables of namespaces are, and how they are made, opened, copied and removed."""
+"""Where the tables of namespaces are, and how they are made, opened, copied and removed.
+
+``namespaces/{namespace}/{table}`` below the root. A table that no definition names is noted, in
+``unnamed/{namespace}/{table}``: from before it is made until its definition is there, and from before that
+goes until it is removed. So one that nothing names and that is not noted has lost its definition, and is no
+leftover.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import weir
 from weir.engine.context import EngineContext
-from weir.errors import LeaseHeldError, TableNotFoundError
+from weir.errors import LeaseHeldError, StorageError, TableNotFoundError
 from weir.namespaces.definition import Definition
 from weir.namespaces.indexes import make_text_index
-from weir.namespaces.names import ID
+from weir.namespaces.names import ID, namespace_of
 from weir.storage.interface import ObjectStore
+from weir.storage.paths import is_reserved
 
 __all__ = ["Tables"]
 
+
 _DIRECTORY = "namespaces"
+_UNNAMED = "unnamed"
+_KEPT = timedelta(days=1)
 
 
 class Tables:
@@ -60,6 +71,12 @@ class Tables:
     def _uri(self, directory: str, definition: Definition) -> str:
         return f"{self._root}/{_DIRECTORY}/{directory}/{definition.table}"
 
+    def _place(self, directory: str) -> str:
+        """Return the same below the root of the store: an object store takes the text for encoded."""
+        plain = namespace_of(directory)
+        is_as_named = self._store.is_local or is_reserved(plain)
+        return f"{_DIRECTORY}/{directory if is_as_named else plain}"
+
     def create(self, directory: str, definition: Definition) -> weir.Table:
         """Make the table of a namespace."""
         table = weir.create(
@@ -93,9 +110,41 @@ class Tables:
         uri = f"{self._root}/{_DIRECTORY}/{directory}/{name}"
         weir.drop(uri, takeover=True, on_wait=_leave, **self._options)
 
+    def directories(self) -> list[str]:
+        """Return the directories of namespaces that have tables. One listing."""
+        return [*self._store.list_directories(_DIRECTORY)]
+
     def names(self, directory: str) -> list[str]:
         """Return the tables that there are of a namespace, also those that are half made. One listing."""
-        return [*self._store.list_directories(f"{_DIRECTORY}/{directory}")]
+        return [*self._store.list_directories(self._place(directory))]
+
+    def note_unnamed(self, directory: str, name: str) -> None:
+        """Note that no definition names a table, which is made now, or given up."""
+        self._store.put(_note(directory, name), b"{}")
+
+    def forget_unnamed(self, directory: str, name: str) -> None:
+        """Remove the note of a table that a definition names now, or that is gone.
+
+        If that fails it is removed a day later: nobody asks for notes of such tables.
+        """
+        with suppress(StorageError):
+            self._store.delete([_note(directory, name)])
+
+    def unnamed(self, directory: str) -> list[str]:
+        """Return the tables of a namespace that are noted as named by no definition. One listing."""
+        place = f"{_UNNAMED}/{directory}"
+        return [meta.path.removeprefix(f"{place}/") for meta in self._store.list(place)]
+
+    def has_lost(self, directory: str) -> bool:
+        """Whether a namespace without a definition has tables that one has named.
+
+        Whoever asks looks once more whether there is a definition now. One listing if there are no tables.
+        """
+        # In this order: the note of a table is there before it.
+        if not self.names(directory):
+            return False
+        unnamed = self.unnamed(directory)
+        return any(name not in unnamed for name in self.names(directory))
 
     def remove(self, directory: str, name: str) -> None:
         """Remove a table that no definition names and none will, and whatever else is at its place.
@@ -107,7 +156,16 @@ class Tables:
         """
         with suppress(TableNotFoundError):
             self.drop(directory, name)
-        self._store.delete([meta.path for meta in self._store.list(f"{_DIRECTORY}/{directory}/{name}")])
+        self._store.delete([meta.path for meta in self._store.list(f"{self._place(directory)}/{name}")])
+
+    def forget_old(self, directory: str, named: str | None) -> None:
+        """Remove old notes of a namespace, of the table that is named and of those that are gone."""
+        # Whoever makes or gives up a table may sleep between its note and what follows.
+        place, now = f"{_UNNAMED}/{directory}", datetime.now(UTC)
+        old = [meta.path for meta in self._store.list(place) if now - meta.last_modified > _KEPT]
+        if old:
+            left = {_note(directory, name) for name in self.names(directory) if name != named}
+            self._store.delete([path for path in old if path not in left])
 
     def clone(self, source: weir.Table, at: Any, directory: str, definition: Definition) -> weir.Table:
         """Copy a state of a table to be that of a namespace."""
@@ -120,6 +178,10 @@ class Tables:
             fsync=self._options["fsync"],
         )
         return self.open(directory, definition)
+
+
+def _note(directory: str, name: str) -> str:
+    return f"{_UNNAMED}/{directory}/{name}"
 
 
 def _leave(held: LeaseHeldError) -> NoReturn:

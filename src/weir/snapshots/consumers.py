@@ -165,7 +165,8 @@ def read_consumer(store: ObjectStore, name: str) -> StoredConsumer | None:
         data = store.get(path)
     except ObjectNotFoundError:
         return None
-    return StoredConsumer(store, feed_consumer.decode(data, where=f"{store.uri}/{path}"), meta.version)
+    with store.naming(path) as where:
+        return StoredConsumer(store, feed_consumer.decode(data, where=where), meta.version)
 
 
 def consumer_names(store: ObjectStore) -> list[str]:

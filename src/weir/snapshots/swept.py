@@ -32,7 +32,8 @@ def read_marks(store: ObjectStore) -> Marks:
         data = store.get(MARKS)
     except ObjectNotFoundError:
         return Marks()
-    return garbage_marks.decode(data, where=f"{store.uri}/{MARKS}")
+    with store.naming(MARKS) as where:
+        return garbage_marks.decode(data, where=where)
 
 
 def swept_part(base: BaseTable, root: Root, marks: Marks) -> SnapshotExpiredError | None:

@@ -13,7 +13,8 @@ a path that cannot be understood, which is a :class:`~weir.errors.UriError`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from weir.engine.context import EngineContext, default_context
 from weir.engine.executors import EndpointExecutors
-from weir.errors import ConflictError
+from weir.errors import ConflictError, CorruptionError
 
 __all__ = ["Bytes", "ObjectMeta", "ObjectStore"]
 
@@ -117,6 +118,24 @@ class ObjectStore(ABC):
         ObjectNotFoundError
             There is no such object.
         """
+
+    def location_of(self, path: str) -> str:
+        """Return where an object is, for a message. On a local disk the very file that holds it now."""
+        return f"{self.uri}/{path}"
+
+    @contextmanager
+    def naming(self, path: str) -> Iterator[str]:
+        """Have an error about an object name what holds it, which may be a file of another name.
+
+        Yields the location that the error is raised with.
+        """
+        where = f"{self.uri}/{path}"
+        try:
+            yield where
+        except CorruptionError as error:
+            if error.where == where:
+                error.where = self.location_of(path)
+            raise
 
     def get_with_version(self, path: str) -> tuple[Bytes, str]:
         """Return the whole object and its version, both of one moment.

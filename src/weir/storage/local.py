@@ -125,6 +125,15 @@ class LocalStore(ObjectStore):
 
     # ------------------------------------------------------------------ reading
 
+    def location_of(self, path: str) -> str:
+        """Return the file that holds an object: of one that was swapped that of its newest version."""
+        location = self._base + check_path(path)
+        with contextlib.suppress(OSError):
+            head = SwappedObject(location).head()
+            if head is not None:
+                return head.location
+        return location
+
     def get(self, path: str) -> Bytes:
         """Return the whole object."""
         return self._read(path, 0, None)

@@ -103,6 +103,10 @@ class MeteredStore(ObjectStore):
         """What is shared with other tables."""
         return self._engine
 
+    def location_of(self, path: str) -> str:
+        """Return that of the store."""
+        return self._store.location_of(path)
+
     def get(self, path: str) -> Bytes:
         """Return the whole object."""
         return self._measured("get", lambda: self._store.get(path))

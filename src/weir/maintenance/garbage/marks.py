@@ -67,6 +67,8 @@ def _read(store: ObjectStore) -> tuple[Marks, str | None]:
     if meta is None:
         return Marks(), None
     try:
-        return garbage_marks.decode(store.get(MARKS), where=f"{store.uri}/{MARKS}"), meta.version
+        data = store.get(MARKS)
     except ObjectNotFoundError:
         return Marks(), None
+    with store.naming(MARKS) as where:
+        return garbage_marks.decode(data, where=where), meta.version

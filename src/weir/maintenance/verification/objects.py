@@ -12,7 +12,7 @@ from weir.errors import InputError, ObjectNotFoundError
 from weir.format import layout
 from weir.storage.interface import Bytes, ObjectStore
 
-__all__ = ["ShardObjects", "get_or_none", "read_many"]
+__all__ = ["ShardObjects", "file_of", "get_or_none", "read_many"]
 
 _MAX_PARALLEL_READS = 16
 _READ_AHEAD = 64
@@ -24,6 +24,11 @@ def get_or_none(store: ObjectStore, path: str) -> Bytes | None:
         return store.get(path)
     except ObjectNotFoundError:
         return None
+
+
+def file_of(store: ObjectStore, path: str) -> str:
+    """Return the path of what holds an object: of one that was swapped on a local disk that of its file."""
+    return store.location_of(path).removeprefix(f"{store.uri}/")
 
 
 def read_many(store: ObjectStore, paths: Iterable[str]) -> Iterator[tuple[str, Bytes | None]]:

@@ -20,7 +20,7 @@ from weir.log.manifest_store import read_latest_manifest
 from weir.maintenance.verification.facts import Need, ShardFacts, TableFacts
 from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.log import check_log
-from weir.maintenance.verification.objects import ShardObjects, get_or_none, read_many
+from weir.maintenance.verification.objects import ShardObjects, file_of, get_or_none, read_many
 from weir.sharding.shard_values import ShardValues
 from weir.snapshots.capture import is_cut_of
 
@@ -109,7 +109,7 @@ def _check_lease(table: TableFacts, shard_id: UUID, objects: ShardObjects, findi
     try:
         held = lease.decode(data, where=path)
     except CorruptionError as error:
-        findings.error("lease.unreadable", path, error.message)
+        findings.error("lease.unreadable", file_of(table.store, path), error.message)
         return
     if held.shard_id != shard_id:
         findings.error("lease.shard", path, f"the lease is of the shard {held.shard_id}")

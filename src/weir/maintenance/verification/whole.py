@@ -33,7 +33,7 @@ from weir.maintenance.verification.base_versions import check_versions
 from weir.maintenance.verification.facts import Need, ShardFacts
 from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.isolation import isolated
-from weir.maintenance.verification.objects import get_or_none, read_many
+from weir.maintenance.verification.objects import file_of, get_or_none, read_many
 from weir.snapshots.roots import Root, snapshot_root, tag_root
 
 __all__ = ["BaseRowsCheck", "WholeTable", "check_base_rows", "check_whole"]
@@ -225,7 +225,7 @@ def _marks(base: BaseTable, findings: Findings) -> Marks:
     try:
         return garbage_marks.decode(data, where=MARKS)
     except CorruptionError as error:
-        findings.error("marks.unreadable", MARKS, error.message)
+        findings.error("marks.unreadable", file_of(base.store, MARKS), error.message)
         return Marks()
 
 
@@ -254,7 +254,7 @@ def _roots(base: BaseTable, findings: Findings) -> list[tuple[str, Root, Snapsho
         try:
             consumer = feed_consumer.decode(data, where=path)
         except CorruptionError as error:
-            findings.error("consumer.unreadable", path, error.message)
+            findings.error("consumer.unreadable", file_of(store, path), error.message)
             continue
         if path != f"{CONSUMERS}/{consumer.name}.json":
             findings.error("consumer.name", path, f"the object holds the consumer {consumer.name[:100]!r}")

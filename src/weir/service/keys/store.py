@@ -60,7 +60,8 @@ class KeyStore:
         path = _path(id)
         try:
             stored, version = self._store.get_with_version(path)
-            before = decode(bytes(memoryview(stored)), path)
+            with self._store.naming(path) as where:
+                before = decode(bytes(memoryview(stored)), where)
             key, text = new_key(before.name, before.role, before.namespaces, expires, before.id)
             self._store.compare_and_swap(path, encode(key), version)
         except (ObjectNotFoundError, PreconditionError) as error:
@@ -150,9 +151,11 @@ class KeyStore:
             return None
         path = _path(id)
         try:
-            return decode(bytes(memoryview(self._store.get(path))), path)
+            stored = self._store.get(path)
         except ObjectNotFoundError:
             return None
+        with self._store.naming(path) as where:
+            return decode(bytes(memoryview(stored)), where)
 
 
 def _path(id: str) -> str:
