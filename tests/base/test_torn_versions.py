@@ -46,6 +46,12 @@ def zeroed(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
+def zeroed_at_its_end(path: Path) -> None:
+    size = path.stat().st_size
+    os.truncate(path, size // 2)
+    os.truncate(path, size)
+
+
 def by_lance(base: BaseTable, number: int) -> None:
     """Commit with Lance alone, which syncs nothing: a data file, a deletion file and an index."""
     dataset = lance.write_dataset(
@@ -336,7 +342,8 @@ def test_a_disk_that_cannot_be_read_is_no_torn_version(
         weir.open(tmp_path / "t")
 
 
-def test_rows_of_before_beside_a_torn_version_below_the_newest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tear", [emptied, shortened, zeroed_at_its_end])
+def test_rows_of_before_beside_a_torn_version_below_the_newest(tmp_path: Path, tear: Damage) -> None:
     """It stays there until somebody has set it aside; the versions around it are found all the same."""
     table = weir.Engine(maintenance="off").create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
     with table.writer() as writer:
@@ -347,7 +354,7 @@ def test_rows_of_before_beside_a_torn_version_below_the_newest(tmp_path: Path) -
     _, *between, first = sorted((tmp_path / "t" / "_versions").glob("*.manifest"))
     for torn in (*between, first):
         whole = torn.read_bytes()
-        emptied(torn)
+        tear(torn)
         changes = weir.Engine(maintenance="off").open(tmp_path / "t").changes
         if torn == first:
             with pytest.raises(SnapshotExpiredError, match="the change feed begins with is gone"):

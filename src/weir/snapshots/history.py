@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 
 from weir.base.table import BaseTable
-from weir.base.torn_versions import is_torn_size, unreadable_history
+from weir.base.torn_versions import unreadable_history
 from weir.base.versions import TableVersion, details_at, list_versions
 from weir.errors import CorruptionError
 from weir.format import layout
@@ -284,7 +284,29 @@ def _base_version(
     second it is not enough that nothing newer is marked as merged: a merge deletes before it inserts, and
     of its two commits only the last marks anything.
     """
-    versions = [one for one in _sound_versions(base) if one.version not in swept]
+    versions = [
+        one for one in list_versions(base.store) if one.version <= base.version and one.version not in swept
+    ]
+    try:
+        return _version_among(versions, base, newest, manifests, rule)
+    except CorruptionError:
+        # What a loss of power has torn lies below the newest version until somebody has set it aside, and no
+        # manifests go with it. Its size does not tell: it may have all its bytes, and zeros at its end.
+        torn = {one.version for one in unreadable_history(base.store)} if base.store.is_local else set()
+        sound = [one for one in versions if one.version not in torn]
+        if len(sound) == len(versions):
+            raise
+        return _version_among(sound, base, newest, manifests, rule)
+
+
+def _version_among(
+    versions: Sequence[TableVersion],
+    base: BaseTable,
+    newest: Cut,
+    manifests: Mapping[UUID, ShardManifest],
+    rule: int | None,
+) -> int:
+    """Return which of some versions, ascending, goes with some manifests. What it returns it has read."""
     begun = None
     if rule is not None:
         # What former shards have left is in no level of the shards that followed them.
@@ -314,18 +336,6 @@ def _base_version(
     ):
         return version
     raise expired(_BEGINNING, base.uri)
-
-
-def _sound_versions(base: BaseTable) -> list[TableVersion]:
-    """Return the versions up to the newest, without those that a loss of power has torn, ascending.
-
-    They lie below the newest one until somebody has set them aside, and no manifests go with them.
-    """
-    versions = [one for one in list_versions(base.store) if one.version <= base.version]
-    if not (base.store.is_local and any(is_torn_size(one.nbytes) for one in versions)):
-        return versions
-    torn = {one.version for one in unreadable_history(base.store)}
-    return [one for one in versions if one.version not in torn]
 
 
 def _listed_at(store: ObjectStore, manifest: ShardManifest) -> datetime | None:
