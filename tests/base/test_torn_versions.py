@@ -325,6 +325,37 @@ def test_what_would_be_collected_is_told_of_a_table_with_a_torn_version(tmp_path
     assert not torn.exists()
 
 
+@pytest.mark.parametrize("retention", [None, timedelta(0)])
+def test_a_torn_version_whose_size_does_not_tell_is_set_aside_by_a_collection(
+    tmp_path: Path, retention: timedelta | None
+) -> None:
+    table = weir.Engine(maintenance="off").create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        for number in range(4):
+            writer.upsert([{"id": 1, "value": f"{number}"}])
+            writer.flush()
+            table.maintenance.merge()
+    old = sorted((tmp_path / "t" / "_versions").glob("*.manifest"))[2]
+    whole = old.read_bytes()
+
+    def collect(*, dry_run: bool = False) -> weir.GarbageReport:
+        maintenance = weir.Engine(maintenance="off").open(tmp_path / "t").maintenance
+        return maintenance.collect_garbage(horizon=0, version_retention=retention, dry_run=dry_run)
+
+    # What no loss of power leaves stays where it is.
+    old.write_bytes(whole[:-1] + b"D")
+    with pytest.raises(CorruptionError, match=old.name):
+        collect()
+    assert old.exists()
+    old.write_bytes(whole)
+    zeroed_at_its_end(old)
+    assert len(whole) % 512
+    told = collect(dry_run=True)
+    assert old.exists()
+    assert collect().waiting_objects == told.waiting_objects
+    assert not old.exists()
+
+
 def test_a_disk_that_cannot_be_read_is_no_torn_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ __all__ = [
     "SET_ASIDE",
     "SoundVersion",
     "TornVersion",
+    "is_history_torn",
     "is_torn_size",
     "newest_sound_version",
     "set_aside",
@@ -377,6 +378,18 @@ def unreadable_history(store: ObjectStore) -> tuple[TornVersion, ...]:
 def is_torn_size(nbytes: int) -> bool:
     """Whether a manifest of that size may be what a loss of power has left of one: whole blocks, or none."""
     return nbytes % _BLOCK == 0
+
+
+def is_history_torn(store: ObjectStore) -> bool:
+    """Whether versions below the newest sound one cannot be read, all of them as a loss of power leaves some.
+
+    It may leave all bytes of a manifest, and zeros at its end: whoever meets one has to ask.
+    """
+    unreadable = unreadable_history(store)
+    try:
+        return bool(unreadable) and all(_is_cut_short(store.get(one.path), _MAGIC) for one in unreadable)
+    except ObjectNotFoundError:
+        return True  # somebody else has set it aside since
 
 
 def set_history_aside(store: ObjectStore) -> tuple[TornVersion, ...]:

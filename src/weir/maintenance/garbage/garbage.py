@@ -22,12 +22,12 @@ from uuid import UUID
 
 from weir.base.durability import make_durable
 from weir.base.table import BaseTable
-from weir.base.torn_versions import is_torn_size, set_history_aside, unreadable_history
+from weir.base.torn_versions import is_history_torn, is_torn_size, set_history_aside, unreadable_history
 from weir.base.versions import TableVersion, latest_at, list_versions, remove_versions, tagged_versions
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
-from weir.errors import OptionError, ShardingError
+from weir.errors import CorruptionError, OptionError, ShardingError
 from weir.format import layout
 from weir.format.garbage_marks import Marks
 from weir.format.shard_manifest import ShardFieldValue, ShardManifest
@@ -128,7 +128,7 @@ def collect_garbage(
         # A dry run writes nothing, and asking the store for its time takes a write.
         store = base.store
         clock = (lambda: datetime.now(UTC)) if dry_run else (lambda: store_time(store))
-    return _Collection(
+    collection = _Collection(
         base,
         runner,
         clock,
@@ -138,7 +138,14 @@ def collect_garbage(
         dry_run,
         fields_to_record or (lambda manifest: ()),
         on_progress or (lambda done, total: None),
-    ).run()
+    )
+    try:
+        return collection.run()
+    except CorruptionError:
+        # A manifest that a loss of power has torn may have all its bytes, and zeros at its end.
+        if not (base.store.is_local and is_history_torn(base.store)):
+            raise
+        return replace(collection, has_torn_history=True).run()
 
 
 _LEAST_FENCE_HORIZON = timedelta(hours=1)
@@ -193,6 +200,8 @@ class _Collection:
     dry_run: bool
     fields_to_record: FieldsToRecord
     on_progress: Callable[[int, int], None]
+    has_torn_history: bool = False
+    """Whether versions below the newest are torn whose sizes do not tell it."""
 
     def run(self) -> GarbageReport:
         # The order matters. What is due is due by a time and by marks from before everything else is
@@ -243,7 +252,7 @@ class _Collection:
         versions = list_versions(store)
         if not self.dry_run:
             make_durable(store, base.version)
-        if store.is_local and any(is_torn_size(one.nbytes) for one in versions):
+        if self.has_torn_history or (store.is_local and any(is_torn_size(one.nbytes) for one in versions)):
             # Lance has to read the manifests of old versions to remove them, and pins may name them.
             torn = unreadable_history(store) if self.dry_run else set_history_aside(store)
             spent = {one.version for one in (*base.torn, *torn)}
