@@ -285,6 +285,14 @@ class KeyPages:
         return order.to_numpy().astype(np.int64)[which], addresses
 
     @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and the greatest key, deleted ones among them; None of keys that are no whole numbers."""
+        if not self._segments or not all(isinstance(one.low, np.ndarray) for one in self._segments):
+            return None
+        ends = [(int(one.low[0]), int(one.high[-1])) for one in self._segments if len(one.low)]
+        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+
+    @property
     def rows(self) -> int:
         """Rows of all its segments."""
         return sum(segment.rows for segment in self._segments)

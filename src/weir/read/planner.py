@@ -13,12 +13,12 @@ from weir.base.index_changes import base_indexes
 from weir.base.table import BaseTable
 from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
-from weir.lsm.catalog_pruning import can_match
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.folded_rows import FoldedRows
 from weir.lsm.generation import Generation
+from weir.lsm.held_values import can_match, held_in_base, held_in_generation, held_in_rows, is_about
 from weir.lsm.keys import KeySet
 from weir.lsm.levels import Level, LiveRows, ShardLevels, read_keys
 from weir.lsm.log_tail import TailRun
@@ -108,7 +108,12 @@ class ScanPlanner:
             made, dead = self._shard_tasks(base, snapshot.shard_levels(view), asked)
             tasks += made
             pruned += dead
-        tasks.insert(0, self._base_task(base, snapshot.base_mask(tuple(kept)), asked))
+        if any(snapshot.shard_levels(view).sources for view in kept) and not asked.can_match_base(base):
+            label = f"base table version {base.version}"
+            pruned.append(Pruned(label, "its indexes show no row that matches", base.dataset.count_rows()))
+            tasks.insert(0, RowsTask(label, schema.empty_table(), 0, how="that its indexes show"))
+        else:
+            tasks.insert(0, self._base_task(base, snapshot.base_mask(tuple(kept)), asked))
         return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header, self.store)
 
     def _key_task(self, snapshot: ReadSnapshot, keys: KeySet, asked: _Asked) -> RowsTask:
@@ -142,7 +147,8 @@ class ScanPlanner:
         for level in shard.levels:
             source = level.source
             if not isinstance(source, Generation):
-                in_memory.append((source, level.live))
+                if asked.can_match(source):
+                    in_memory.append((source, level.live))
             elif not level.live.any():
                 pruned.append(_left_out(level.label, source, "every row is superseded or deleted"))
             elif not asked.can_match(source):
@@ -185,12 +191,25 @@ class _Asked:
     limit: int | None
     explained: bool
 
-    def can_match(self, generation: Generation) -> bool:
-        """Whether a row of a generation may match. The catalog is read only for a filter that confines."""
+    def can_match(self, source: Generation | TailRun | FoldedRows) -> bool:
+        """Whether a row of a source may match. The catalog is read only for a filter that confines."""
         if self.filter is None or self.predicate == ANYTHING:
             return True
-        catalog = generation.catalog
-        return catalog is None or can_match(self.predicate, catalog, generation.columns)
+        if not isinstance(source, Generation):
+            return can_match(self.predicate, held_in_rows(source.rows))
+        catalog = source.catalog
+        return catalog is None or can_match(self.predicate, held_in_generation(catalog, source.columns))
+
+    def can_match_base(self, base: BaseTable) -> bool:
+        """Whether a row of the base table may match.
+
+        Looked into only for a filter of keys: the key index is read anyway where there are rows above the
+        base table, and other filters seldom leave out all of it.
+        """
+        key = base.primary_key
+        if len(key) != 1 or not is_about(self.predicate, key[0]):
+            return True
+        return can_match(self.predicate, held_in_base(base))
 
     def resolution(self, generation: Generation) -> Resolution | None:
         """Return how the columns asked for are made of those of a generation; None if they are the same."""

@@ -1,4 +1,4 @@
-"""A generation that is left out holds no row that matches, whatever the filter."""
+"""A source that is left out holds no row that matches, whatever the filter."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from weir.format.resolution import resolve
 from weir.format.wal_entry import TOMBSTONE
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
-from weir.lsm.catalog_pruning import can_match
 from weir.lsm.filters import matching_rows
+from weir.lsm.held_values import can_match, held_in_generation, held_in_rows
 from weir.lsm.strategy import choose_strategies
 from weir.sharding.predicate import read_filter
 from weir.write.flush.generation_rows import GenerationRows
@@ -85,8 +85,10 @@ def test_no_matching_row_is_left_out(values: list[dict[str, Any]], condition: st
     )
     catalog = summarize(GenerationRows(written, np.arange(len(values))), ())
     catalog = decode(encode(catalog), where="memory")
-    if not can_match(read_filter(condition, SCHEMA), catalog, resolve(SCHEMA, SCHEMA)):
-        assert len(matching_rows(rows, condition)) == 0
+    asked = read_filter(condition, SCHEMA)
+    for held in (held_in_generation(catalog, resolve(SCHEMA, SCHEMA)), held_in_rows(rows)):
+        if not can_match(asked, held):
+            assert len(matching_rows(rows, condition)) == 0
 
 
 def strategies(condition: str, kinds: dict[str, list[str]]) -> list[str]:
@@ -173,3 +175,84 @@ def test_kinds_are_in_the_catalog(tmp_path: Path) -> None:
     catalog = summarize(GenerationRows(rows, np.arange(2)), built)
     assert (catalog.rows, catalog.tombstones) == (2, 1)
     assert catalog.columns["id"].kinds == ("BTREE", "BITMAP")
+
+
+# --- The base table --------------------------------------------------------------------------------
+
+NUMBERED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("number", pa.int64())])
+
+
+def numbered(table: weir.Table, numbers: dict[int, int | None], *, flush: bool = False) -> None:
+    with table.writer(flush_on_close=flush) as writer:
+        writer.upsert(pa.table({"id": list(numbers), "number": list(numbers.values())}, schema=NUMBERED))
+
+
+def merged_table(path: Path, numbers: dict[int, int | None], *, zones: bool = True) -> weir.Table:
+    table = weir.create(path, NUMBERED, primary_key="id", fsync=False, maintenance="off")
+    numbered(table, numbers, flush=True)
+    table.maintenance.merge()
+    if zones:
+        table.indexes.create("number", "ZONEMAP")
+    table.maintenance.catch_up_indexes()
+    return table
+
+
+def leaves_out_base(table: weir.Table, condition: str) -> bool:
+    plan = table.scan(filter=condition).plan()
+    assert plan.tasks[0].label.startswith("base table")
+    return any(one.label.startswith("base table") for one in plan.pruned)
+
+
+def test_the_base_table_is_left_out_where_its_indexes_show_no_row(tmp_path: Path) -> None:
+    table = merged_table(tmp_path / "table", {key: 7 if key == 3 else None for key in range(10)})
+    assert not leaves_out_base(table, "id > 9 OR number > 7")
+    numbered(table, {20: None})
+    assert leaves_out_base(table, "id > 9 OR number > 7")
+    assert leaves_out_base(table, "id > 9")
+    assert not leaves_out_base(table, "id > 8 OR number > 7")
+    assert not leaves_out_base(table, "id > 9 OR number > 6")
+    assert not leaves_out_base(table, "id > 9 OR number IS NULL")
+    assert not leaves_out_base(table, "number > 7")
+    found = table.scan(filter="id > 9 OR number > 7")
+    assert (found.to_table()["id"].to_pylist(), found.count()) == ([20], 1)
+    assert table.scan(["id"], filter="id > 90 OR number > 7").to_table().num_rows == 0
+    assert "its indexes show no row that matches, 10 rows skipped" in found.explain()
+
+
+def test_the_base_table_is_read_where_its_indexes_do_not_tell(tmp_path: Path) -> None:
+    without = merged_table(tmp_path / "without", {1: 5}, zones=False)
+    numbered(without, {20: None})
+    assert not leaves_out_base(without, "id > 9 OR number > 7")
+    table = merged_table(tmp_path / "table", {1: 5})
+    numbered(table, {30: 9}, flush=True)
+    table.maintenance.merge()
+    numbered(table, {20: None})
+    # What was merged last is in no index yet.
+    assert sorted(table.scan(filter="id > 9 OR number > 7").to_table()["id"].to_pylist()) == [20, 30]
+    table.maintenance.catch_up_indexes()
+    assert not leaves_out_base(table, "id > 29")
+    assert leaves_out_base(table, "id > 30 OR number > 9")
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.integers(0, 9), st.none() | st.integers(0, 9), min_size=1),
+    st.dictionaries(st.integers(5, 14), st.none() | st.integers(0, 9), min_size=1),
+    st.integers(0, 15),
+    st.integers(0, 10),
+)
+def test_nothing_is_missing_for_what_is_left_out(
+    tmp_path_factory: pytest.TempPathFactory,
+    merged: dict[int, int | None],
+    newer: dict[int, int | None],
+    key: int,
+    number: int,
+) -> None:
+    table = merged_table(tmp_path_factory.mktemp("pruned") / "table", merged)
+    numbered(table, newer)
+    numbered(table, {100: 0})
+    expected = {
+        one for one, held in {**merged, **newer, 100: 0}.items() if one > key or (held or -1) > number
+    }
+    found = table.scan(["id"], filter=f"id > {key} OR number > {number}").to_table()
+    assert sorted(found["id"].to_pylist()) == sorted(expected)
