@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,10 @@ def rows(start: int) -> pa.Table:
 def search(table: weir.Table, consistency: str = "strong") -> int:
     found = table.search([0.0] * 4, k=3, column="vector", consistency=consistency).to_table()
     return len(found)
+
+
+def search_words(table: weir.Table) -> int:
+    return len(table.search_text("x", k=3, column="text").to_table())
 
 
 def names(trips: list[RoundTrip]) -> str:
@@ -100,6 +105,43 @@ def test_the_first_hour_of_a_table(endpoint: RecordedEndpoint, monkeypatch: pyte
         with endpoint.recorded() as trips:
             writer.flush()
         assert len(trips) <= 10 + LOOK, names(trips)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "parameters", "ask", "most", "in_waves"),
+    [
+        ("vector", "IVF_FLAT", {"num_partitions": 2}, search, 21, 7),
+        ("text", "INVERTED", {}, search_words, 25, 8),
+    ],
+)
+def test_the_first_search_by_an_index(
+    endpoint: RecordedEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    column: str,
+    kind: str,
+    parameters: dict[str, Any],
+    ask: Callable[[weir.Table], int],
+    most: int,
+    in_waves: int,
+) -> None:
+    """Which rows the log replaces, the index and the rows of the answer are looked for beside each other."""
+    monkeypatch.setenv("WEIR_MAINTENANCE", "off")
+    uri, options = endpoint.endpoint.new_uri(), endpoint.endpoint.options
+    table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
+    with table.writer(flush_on_close=False) as writer:
+        for start in range(0, 300, 10):
+            writer.upsert(rows(start))
+        writer.flush()
+        table.maintenance.merge()
+        table.indexes.create(column, kind, **parameters)
+        writer.upsert(rows(300))
+        reader = weir.Engine(maintenance="off").open(uri, storage_options=options)
+        endpoint.answers_after(LATENCY)
+        with endpoint.recorded() as trips:
+            assert ask(reader) == 3
+        endpoint.answers_after(0)
+        assert len(trips) <= most, names(trips)
+        assert waves(trips) <= in_waves, names(trips)
 
 
 def test_merges(endpoint: RecordedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
