@@ -16,6 +16,7 @@ from weir.namespaces.filter.expression import Comparison, Operator
 from weir.service.idempotency import IdempotentWrites
 from weir.service.kept_answers import KeptAnswer
 from weir.service.refusals import Refusal
+from weir.write.table_writer import TableWriter
 
 
 def upsert(*values: int) -> Write:
@@ -123,7 +124,7 @@ def test_what_a_later_attempt_has_done_is_told_again(tmp_path: Path, monkeypatch
             raise StorageError("the disk is gone")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Namespace, "_apply", fails)
+            patched.setattr(TableWriter, "apply_each", fails)
             with pytest.raises(StorageError):
                 IdempotentWrites(store).write(namespace, write, "caller", "key", b"body")
         namespace.write(Write(deletes=[1]))

@@ -26,7 +26,15 @@ from weir.namespaces.ranking import (
     Value,
     Words,
 )
-from weir.namespaces.write import Declaration, Documents, Patch, Write, Written
+from weir.namespaces.write import (
+    Declaration,
+    Documents,
+    MarkedWrite,
+    Patch,
+    Write,
+    Written,
+    WrittenOnce,
+)
 
 __all__ = [
     "Aggregate",
@@ -43,6 +51,7 @@ __all__ = [
     "FullText",
     "Kind",
     "Limit",
+    "MarkedWrite",
     "Matches",
     "Max",
     "Metric",
@@ -60,6 +69,7 @@ __all__ = [
     "Words",
     "Write",
     "Written",
+    "WrittenOnce",
     "fused",
     "open",
     "parse_type",

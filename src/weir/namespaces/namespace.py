@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,9 +51,10 @@ from weir.namespaces.reading import Reading, one_read
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.tables import Tables
 from weir.namespaces.values import column_values
-from weir.namespaces.write import Declaration, Documents, Write, Written
+from weir.namespaces.write import Declaration, Documents, MarkedWrite, Write, Written, WrittenOnce
 from weir.namespaces.write_groups import groups_of, one_write
 from weir.write.lease.lease_owner import new_lease_owner
+from weir.write.table_writer import TableWriter
 
 __all__ = ["Namespace", "Opened", "holder_of"]
 
@@ -252,35 +254,31 @@ class Namespace:
         """
         outcomes: list[Written | WeirError] = []
         for group in groups_of(writes):
-            outcomes += self._written_together(group)
+            alone = [partial(self.write, write) for write in group]
+            outcomes += self._done_together(group, alone, partial(self._as_one, group))
         return outcomes
 
-    def _written_together(self, group: Sequence[Write]) -> Sequence[Written | WeirError]:
+    def _done_together(
+        self,
+        group: Sequence[Write],
+        alone: Sequence[Callable[[], _Result]],
+        together: Callable[[Write, Opened], Sequence[_Result | WeirError]],
+    ) -> Sequence[_Result | WeirError]:
+        """Do the writes of a group as one write, or each alone where they are not to be one."""
         if len(group) == 1 or self.find() is None:
-            return [self._outcome(write) for write in group]
+            return [_outcome(one) for one in alone]
         whole = one_write(group)
         try:
-            return self._on_table(whole, lambda opened, _: self._as_one(group, whole, opened))
+            return self._on_table(whole, lambda opened, _: together(whole, opened))
         except (InputError, ConflictError, NamespaceNotFoundError):
             # Nothing is written; one by one it is found out whose fault it is.
-            return [self._outcome(write) for write in group]
+            return [_outcome(one) for one in alone]
         except WeirError as error:
             return [error] * len(group)
 
-    def _outcome(self, write: Write) -> Written | WeirError:
-        try:
-            return self.write(write)
-        except WeirError as error:
-            return error
-
     def _as_one(self, group: Sequence[Write], whole: Write, opened: Opened) -> list[Written]:
         with self._lock.shared():
-            names = [] if whole.upserts is None else whole.upserts.values
-            if any(name not in opened.definition.attributes for name in names) or (
-                whole.is_decided_by_key and _NEW in opened.definition.schema.names
-            ):
-                raise ConflictError("each of the writes decides what the next one finds", where=self.name)
-            opened, prepared = self._prepared(whole, opened)
+            opened, prepared = self._prepared_as_one(whole, opened)
             done = None
             if whole.is_decided_by_key:
                 done = self._decided_by_table(prepared, opened)
@@ -288,54 +286,80 @@ class Namespace:
                 self._apply(opened, _unconditional(prepared)[0])
         return _written_by_each(group, prepared, done)
 
-    def write_once(
-        self, write: Write, source: Source, decided: Callable[[Written, bool, str], None]
-    ) -> tuple[Written, bool, str]:
-        """Write documents, unless a write with the same mark was done.
+    def _prepared_as_one(self, whole: Write, opened: Opened) -> tuple[Opened, Prepared]:
+        names = [] if whole.upserts is None else whole.upserts.values
+        if any(name not in opened.definition.attributes for name in names) or (
+            whole.is_decided_by_key and _NEW in opened.definition.schema.names
+        ):
+            raise ConflictError("each of the writes decides what the next one finds", where=self.name)
+        return self._prepared(whole, opened)
 
-        Returns also whether that was so, and the name of the namespace's table: another one once it
-        was deleted and made anew.
+    def write_once(self, marked: MarkedWrite) -> WrittenOnce:
+        """Do a write, unless one with the same mark was done.
 
-        Parameters
-        ----------
-        write : Write
-            The write.
-        source : Source
-            The mark.
-        decided : callable
-            Called with what will have been done, before it is, whether there is anything to do, and the name
-            of the table. Not if a write that looks at the documents finds the mark.
+        Raises
+        ------
+        WeirError
+            As :meth:`write`.
         """
-        return self._on_table(
-            write, lambda opened, is_new: self._written_once(write, source, decided, opened, is_new)
-        )
+        return self._on_table(marked.write, lambda opened, is_new: self._written_once(marked, opened, is_new))
 
-    def _written_once(
-        self,
-        write: Write,
-        source: Source,
-        decided: Callable[[Written, bool, str], None],
-        opened: Opened,
-        is_new: bool,
-    ) -> tuple[Written, bool, str]:
+    def write_many_once(self, writes: Sequence[MarkedWrite]) -> list[WrittenOnce | WeirError]:
+        """Do several writes in their order, each as :meth:`write_once` does it; neighbours share a log entry.
+
+        Returns
+        -------
+        list of WrittenOnce or WeirError
+            What came of each.
+        """
+        outcomes: list[WrittenOnce | WeirError] = []
+        for group in groups_of([one.write for one in writes]):
+            begin = len(outcomes)
+            marked = writes[begin : begin + len(group)]
+            alone = [partial(self.write_once, one) for one in marked]
+            if marked[0].write.looks_before:
+                # What each does is to be known before it is done.
+                outcomes += [_outcome(one) for one in alone]
+            else:
+                outcomes += self._done_together(group, alone, partial(self._once_as_one, marked))
+        return outcomes
+
+    def _once_as_one(
+        self, marked: Sequence[MarkedWrite], whole: Write, opened: Opened
+    ) -> list[WrittenOnce | WeirError]:
+        with self._lock.shared():
+            opened, prepared = self._prepared_as_one(whole, opened)
+            writes = [one.write for one in marked]
+            (changes,), _ = _unconditional(prepared)
+            sources = [(one.named_documents, each.source) for one, each in zip(writes, marked, strict=True)]
+            firsts = self._applied_each(opened, changes, sources)
+        return [
+            first if isinstance(first, WeirError) else WrittenOnce(written, first, opened.definition.table)
+            for first, written in zip(firsts, _written_by_each(writes, prepared, None), strict=True)
+        ]
+
+    def _written_once(self, marked: MarkedWrite, opened: Opened, is_new: bool) -> WrittenOnce:
+        write, source = marked.write, marked.source
         if not write.looks_before:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
                 changes, written = _unconditional(prepared)
-                written = replace(written, created=is_new)
                 table = opened.definition.table
-                decided(written, bool(changes), table)
-                return written, self._apply(opened, changes, source), table
+                if is_new or not changes:
+                    written = replace(written, created=is_new)
+                    marked.decided(written, bool(changes), table)
+                return WrittenOnce(written, self._applied_once(opened, changes, source), table)
         with self._lock.alone():
             opened, prepared = self._prepared(write, opened)
             self._claim(opened)
             found = self._decision(prepared, opened)
             written = replace(found.written, created=is_new)
             table = opened.definition.table
-            if opened.writer().single_write(None, source.name) is not None:
-                return written, True, table
-            decided(written, bool(found.changes), table)
-            return written, self._apply(opened, found.changes, source), table
+            first = opened.writer().single_write(None, source.name)
+            if first is None:
+                marked.decided(written, bool(found.changes), table)
+                first = self._applied_once(opened, found.changes, source)
+            return WrittenOnce(written, first, table)
 
     def _on_table(self, write: Write, work: Callable[[Opened, bool], _Result]) -> _Result:
         """Do a write to the namespace's table, or to a new one if it is deleted meanwhile."""
@@ -478,14 +502,10 @@ class Namespace:
         names = Columns(definition.type_of, new=NEW_ROW, is_filterable=definition.is_filterable)
         sql = condition_sql(write.upsert_condition, names)
         try:
-            result = opened.writer().apply([weir.Upsert(rows, sql)])
+            with self._writer_of(opened) as writer:
+                result = writer.apply([weir.Upsert(rows, sql)])
         except FilterError as error:
             raise InputError("the condition cannot be evaluated: a pattern in it is not valid") from error
-        except InputError:
-            raise
-        except WeirError:
-            opened.forget_writer()
-            raise
         assert result.done is not None
         done = rows.column(ID).filter(pc.is_in(rows.column(ID), value_set=result.done.column(ID)))
         if len(done):
@@ -508,27 +528,60 @@ class Namespace:
         return decide(prepared, get, scan)
 
     def _claim(self, opened: Opened) -> None:
-        try:
-            opened.writer().claim()
-        except WeirError:
-            opened.forget_writer()
-            raise
+        with self._writer_of(opened) as writer:
+            writer.claim()
 
-    def _apply(self, opened: Opened, changes: Sequence[pa.Table], source: Source | None = None) -> bool:
-        """Write changes in one go; return whether they were there already, by the mark of their source."""
+    def _apply(self, opened: Opened, changes: Sequence[pa.Table]) -> None:
+        """Write changes in one go."""
+        if changes:
+            with self._writer_of(opened) as writer:
+                table = pa.concat_tables(changes, promote_options="default")
+                writer.apply(table)
+            opened.note_written(table.num_rows, table.nbytes)
+
+    def _applied_once(self, opened: Opened, changes: Sequence[pa.Table], source: Source) -> int | None:
+        """Write changes in one go; return the number of their mark if they were there already."""
         if not changes:
-            return False
-        table = changes[0] if len(changes) == 1 else pa.concat_tables(changes, promote_options="default")
+            return None
+        table = pa.concat_tables(changes, promote_options="default")
+        (first,) = self._applied_each(opened, table, [(table.num_rows, source)])
+        if isinstance(first, WeirError):
+            raise first
+        return first
+
+    def _applied_each(
+        self, opened: Opened, changes: pa.Table, sources: Sequence[tuple[int, Source]]
+    ) -> list[int | WeirError | None]:
+        """Do writes by marks of their own; return of each the number it was done with before, if it was."""
+        firsts: list[int | WeirError | None] = []
+        written = 0
+        with self._writer_of(opened) as writer:
+            for (rows, source), result in zip(sources, writer.apply_each(changes, sources), strict=True):
+                if isinstance(result, TableNotFoundError):
+                    raise result  # all of it was for that table
+                if isinstance(result, WeirError):
+                    firsts.append(result)
+                elif result.deduplicated:
+                    firsts.append(writer.single_write(None, source.name))
+                else:
+                    firsts.append(None)
+                    written += rows
+        if written:
+            opened.note_written(written, changes.nbytes * written // changes.num_rows)
+        if any(isinstance(one, WeirError) and not isinstance(one, InputError) for one in firsts):
+            opened.forget_writer()
+        return firsts
+
+    @contextmanager
+    def _writer_of(self, opened: Opened) -> Iterator[TableWriter]:
+        """Write with the writer of a table; one that fails is let go of."""
         try:
-            result = opened.writer().apply(table, source=source)
+            yield opened.writer()
         except InputError:
             raise
         except WeirError:
             opened.forget_writer()
             raise
-        if not result.deduplicated:
-            opened.note_written(table.num_rows, table.nbytes)
-        return bool(result.deduplicated)
 
     # ---- who writes ------------------------------------------------------------------------------------
 
@@ -963,6 +1016,13 @@ class Namespace:
                 except WeirError:
                     if not self._is_gone(opened):
                         raise
+
+
+def _outcome(work: Callable[[], _Result]) -> _Result | WeirError:
+    try:
+        return work()
+    except WeirError as error:
+        return error
 
 
 def _bound(answers: Sequence[Answer], most_bytes: int | None) -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weir import Source
 from weir.errors import InputError
 from weir.namespaces.attributes import Attribute, Metric
 from weir.namespaces.filter.expression import Filter
 
-__all__ = ["MOST_VALUES", "Declaration", "Documents", "Patch", "Write", "Written", "check_values"]
+__all__ = [
+    "MOST_VALUES",
+    "Declaration",
+    "Documents",
+    "MarkedWrite",
+    "Patch",
+    "Write",
+    "Written",
+    "WrittenOnce",
+    "check_values",
+]
 
 MOST_VALUES = 20_000_000
 """Values of the documents of one write, missing ones too: most are, if documents have nothing in common."""
@@ -153,6 +164,12 @@ class Write:
     return_ids: bool = False
 
     @property
+    def named_documents(self) -> int:
+        """How many documents it names by their ids."""
+        written = sum(len(one) for one in (self.upserts, self.patches) if one is not None)
+        return written + len(self.deletes)
+
+    @property
     def looks_before(self) -> bool:
         """Whether what is done depends on the documents that are there."""
         return (
@@ -202,3 +219,44 @@ class Written:
     deleted_ids: list[Any] = field(default_factory=list)
     bytes: int = 0
     created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedWrite:
+    """A write that is done once, however often it is repeated.
+
+    Parameters
+    ----------
+    write : Write
+        The write.
+    source : Source
+        The mark, of a single write.
+    decided : callable
+        Called with what will have been done, before it is, whether there is anything to do, and the name of
+        the table; where that does not follow from the write alone. So not of one that writes documents, or
+        deletes by id, in a namespace that is there; nor of one that looks at the documents, and was done.
+    """
+
+    write: Write
+    source: Source
+    decided: Callable[[Written, bool, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOnce:
+    """What came of a write that is done once.
+
+    Parameters
+    ----------
+    written : Written
+        What it does; of one that was done already what it would do now, which is the same unless it looks at
+        the documents.
+    first : int, optional
+        The number of the mark that the write was done with already. Default: it was done now.
+    table : str
+        The name of the namespace's table: another one once it was deleted and made anew.
+    """
+
+    written: Written
+    first: int | None
+    table: str

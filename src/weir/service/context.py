@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from weir.errors import WeirError
 from weir.namespaces import Namespace, Namespaces, Write, Written
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
 from weir.service.background import Background
-from weir.service.idempotency import IdempotentWrites
+from weir.service.idempotency import IdempotentWrites, KeyedWrite
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
 from weir.service.limits import Concurrency, Rates
@@ -114,16 +113,20 @@ class Service:
         """Run what waits for storage on a thread."""
         return await self._threads.run(work, *arguments)
 
-    async def write(self, namespace: Namespace, write: Write) -> Written:
+    async def write(self, namespace: Namespace, write: Write | KeyedWrite) -> Written:
         """Do a small write, together with others that wait: see :meth:`WriteGroups.write`."""
         return await self._groups.write(namespace, write)
 
     async def _write_many(
-        self, namespace: Namespace, writes: Sequence[Write]
-    ) -> Sequence[Written | WeirError]:
-        def work() -> Sequence[Written | WeirError]:
+        self, namespace: Namespace, writes: Sequence[Write | KeyedWrite]
+    ) -> Sequence[Written | Exception]:
+        def work() -> Sequence[Written | Exception]:
             self.check_backlog(namespace)
-            return namespace.write_many(writes)
+            # Nobody has been told of any of them: those with keys may come after the others.
+            plain = iter(namespace.write_many([one for one in writes if isinstance(one, Write)]))
+            keyed = [one for one in writes if isinstance(one, KeyedWrite)]
+            once = iter(self.idempotent.write_many(namespace, keyed))
+            return [next(plain if isinstance(one, Write) else once) for one in writes]
 
         return await self.run(work)
 
@@ -214,7 +217,7 @@ class Service:
         Refusal
             413.
         """
-        rows = sum(len(one) for one in (write.upserts, write.patches) if one is not None) + len(write.deletes)
+        rows = write.named_documents
         if rows > self.options.max_rows:
             raise Refusal(
                 413,

@@ -1,12 +1,13 @@
 """Writes that may be repeated: of one ``Idempotency-Key`` the answer is kept.
 
-The answer is stored before the write is done, and the write carries a mark of the key. Whoever repeats a
-request after a crash looks for the mark: if it is there, the stored answer is the one. That the write was
-done is noted after its answer was given: for the next 65,536 writes the mark tells the same. A write that
-changes nothing leaves no mark: that it was done is stored with its answer.
+A write carries a mark of its key, which tells also which body came with it. Whoever repeats a request after a
+crash looks for the mark: the log entry that has the documents has it, and for the next 65,536 writes it is
+remembered. So many writes with keys share a log entry, and what each was answered is noted afterwards.
 
-What is done by a write that does not look at the documents follows from its body, and so does the answer: its
-notes need not survive a loss of power, which what the log tells survives.
+What is done by a write that does not look at the documents follows from its body, and so does the answer; its
+note need not survive a loss of power, which what the log tells survives. Of others the answer is stored
+before the write is done: if the mark is there, it is the one. So it is where a write makes its namespace; and
+of one that changes nothing, and so leaves no mark, that it was done is stored at once.
 
 An answer is that of the table it was given for: to a namespace that was deleted and made anew, a key is new.
 """
@@ -14,23 +15,47 @@ An answer is that of the table it was given for: to a namespace that was deleted
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weir import Source
+from weir.engine.concurrent_map import concurrent_map
+from weir.engine.context import default_context
 from weir.engine.logs import get_logger
 from weir.errors import WeirError
-from weir.namespaces import Namespace, Write, Written
+from weir.namespaces import MarkedWrite, Namespace, Write, Written, WrittenOnce
 from weir.namespaces.names import directory_of
 from weir.service.kept_answers import KeptAnswer, key_digest, noting_store
+from weir.service.refusals import Refusal
 from weir.storage.interface import ObjectStore
 
-__all__ = ["IdempotentWrites"]
+__all__ = ["IdempotentWrites", "KeyedWrite"]
 
 _log = get_logger(__name__)
 _MOST_WAITING = 256
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedWrite:
+    """A write that came with an ``Idempotency-Key``.
+
+    Parameters
+    ----------
+    write : Write
+        The write.
+    caller : str
+        Id of the key of whoever asks.
+    key, body
+        Of the request.
+    """
+
+    write: Write
+    caller: str
+    key: str
+    body: bytes
 
 
 class IdempotentWrites:
@@ -57,56 +82,112 @@ class IdempotentWrites:
         ----------
         namespace : Namespace
             What is written.
-        write : Write
-            The write.
-        caller : str
-            Id of the key of whoever asks.
-        key, body
-            Of the request.
+        write, caller, key, body
+            As of :class:`KeyedWrite`.
 
         Raises
         ------
         Refusal
             400 if it is no key; 422 if another body came with it before.
         """
-        name = key_digest(caller, key)
-        path = f"idempotency/{directory_of(namespace.name)}/{name}.json"
-        with self._one_at_a_time(path):
-            kept = KeptAnswer(self._store if write.looks_before else self._quick, path, body)
-            known = kept.read(lambda note: _is_of(note, namespace))
-            if known is not None and known["done"]:
-                return Written(**known["answer"])
+        (outcome,) = self.write_many(namespace, [KeyedWrite(write, caller, key, body)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-            def is_known(table: str) -> bool:
-                return known is not None and known.get("table", table) == table
+    def write_many(
+        self, namespace: Namespace, writes: Sequence[KeyedWrite]
+    ) -> list[Written | Refusal | WeirError]:
+        """Do several writes, each as :meth:`write` does it; they share log entries where they can.
 
-            def decided(written: Written, changes: bool, table: str) -> None:
-                # An attempt that failed may have found other documents.
-                if not is_known(table) or write.looks_before:
-                    kept.keep(done=not changes, answer=_told(written), table=table)
+        Returns
+        -------
+        list of Written, Refusal or WeirError
+            What came of each.
+        """
+        outcomes: dict[int, Written | Refusal | WeirError] = {}
+        left: dict[int, _Attempt] = {}
+        for at, one in enumerate(writes):
+            try:
+                left[at] = self._attempt(namespace, one)
+            except Refusal as refusal:
+                outcomes[at] = refusal
+        while left:
+            # Of several requests of one key the first: whoever comes after it finds what it has done.
+            first = {one.kept.path: at for at, one in reversed(left.items())}
+            now = {at: left.pop(at) for at in sorted(first.values())}
+            with self._alone_with(first):
+                outcomes.update(self._done(namespace, now))
+        return [outcomes[at] for at in range(len(writes))]
 
-            source = Source(f"once:{kept.write_name(name)}", 1)
-            written, is_repeated, table = namespace.write_once(write, source, decided)
-            if known is not None and is_known(table) and (is_repeated or not write.looks_before):
-                written = Written(**known["answer"])
-            self._note_done(KeptAnswer(self._quick, path, body), written, table)
-            return written
+    def _attempt(self, namespace: Namespace, asked: KeyedWrite) -> _Attempt:
+        digest = key_digest(asked.caller, asked.key)
+        path = f"idempotency/{directory_of(namespace.name)}/{digest}.json"
+        store = self._store if asked.write.looks_before else self._quick
+        return _Attempt(asked.write, digest, KeptAnswer.of(store, path, asked.body))
 
-    def _note_done(self, kept: KeptAnswer, written: Written, table: str) -> None:
-        def note() -> None:
+    def _done(
+        self, namespace: Namespace, attempts: Mapping[int, _Attempt]
+    ) -> dict[int, Written | Refusal | WeirError]:
+        outcomes: dict[int, Written | Refusal | WeirError] = {}
+        left: list[tuple[int, _Attempt]] = []
+        for (at, one), known in zip(
+            attempts.items(), self._known(namespace, [*attempts.values()]), strict=True
+        ):
+            if not isinstance(known, dict | None):
+                outcomes[at] = known
+            elif known is not None and known["done"]:
+                outcomes[at] = Written(**known["answer"])
+            else:
+                left.append((at, replace(one, known=known)))
+        marked = [one.marked(one.kept.mark(one.digest)) for _, one in left]
+        notes: list[tuple[KeptAnswer, Written, str]] = []
+        for (at, one), outcome in zip(left, namespace.write_many_once(marked), strict=True):
+            try:
+                once = one.of_this_body(namespace, outcome)
+            except (Refusal, WeirError) as error:
+                outcomes[at] = error
+                continue
+            outcomes[at] = written = one.answer(once)
+            notes.append((replace(one.kept, store=self._quick), written, once.table))
+        if notes:
+            self._note_done(notes)
+        return outcomes
+
+    def _known(
+        self, namespace: Namespace, attempts: Sequence[_Attempt]
+    ) -> list[dict[str, Any] | Refusal | WeirError | None]:
+        """Return what is kept of each, or why that cannot be told."""
+
+        def known(one: _Attempt) -> dict[str, Any] | Refusal | WeirError | None:
+            try:
+                return one.kept.read(lambda note: _is_of(note, namespace))
+            except (Refusal, WeirError) as error:
+                return error
+
+        return [*concurrent_map(known, attempts, is_local=self._store.is_local, engine=default_context())]
+
+    def _note_done(self, notes: Sequence[tuple[KeptAnswer, Written, str]]) -> None:
+        def note(one: tuple[KeptAnswer, Written, str]) -> None:
+            kept, written, table = one
             try:
                 kept.keep(done=True, answer=_told(written), table=table)
             except WeirError as error:
                 _log.warning("idempotency.not_noted", error=type(error).__name__)
 
+        def note_all() -> None:
+            noted = concurrent_map(note, notes, is_local=self._quick.is_local, engine=default_context())
+            for _ in noted:
+                pass
+
         def note_in_turn() -> None:
             try:
-                note()
+                note_all()
             finally:
                 self._waiting.release()
 
         if not self._waiting.acquire(blocking=False):
-            note()
+            note_all()
             return
         try:
             self._noting.submit(note_in_turn)
@@ -114,22 +195,59 @@ class IdempotentWrites:
             note_in_turn()
 
     @contextmanager
-    def _one_at_a_time(self, path: str) -> Iterator[None]:
+    def _alone_with(self, paths: Collection[str]) -> Iterator[None]:
         """Keep requests of one key apart: whoever waits finds what the other has done."""
         with self._ended:
-            while path in self._under_way:
+            # All at once, or none: nobody waits with a part of them.
+            while not self._under_way.isdisjoint(paths):
                 self._ended.wait()
-            self._under_way.add(path)
+            self._under_way.update(paths)
         try:
             yield
         finally:
             with self._ended:
-                self._under_way.discard(path)
+                self._under_way.difference_update(paths)
                 self._ended.notify_all()
 
     def close(self) -> None:
         """Note what is left to be noted."""
         self._noting.shutdown(wait=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One request with a key, and what is known of those before it."""
+
+    write: Write
+    digest: str
+    kept: KeptAnswer
+    known: Mapping[str, Any] | None = None
+
+    def marked(self, source: Source) -> MarkedWrite:
+        def decided(written: Written, changes: bool, table: str) -> None:
+            # An attempt that failed may have found other documents.
+            if not self._is_known(table) or self.write.looks_before:
+                self.kept.keep(done=not changes, answer=_told(written), table=table)
+
+        return MarkedWrite(self.write, source, decided)
+
+    def of_this_body(self, namespace: Namespace, outcome: WrittenOnce | WeirError) -> WrittenOnce:
+        """Return what came of the write; raise what went wrong, or that another body came with its key."""
+        if isinstance(outcome, WeirError):
+            raise outcome
+        if outcome.first is None or self.kept.has_mark(outcome.first):
+            return outcome
+        # The key was used for something else so long ago that it may be used again.
+        return namespace.write_once(self.marked(Source.once(self.kept.write_name(self.digest))))
+
+    def answer(self, once: WrittenOnce) -> Written:
+        counts = once.first is not None or not self.write.looks_before
+        if counts and self.known is not None and self._is_known(once.table):
+            return Written(**self.known["answer"])
+        return once.written
+
+    def _is_known(self, table: str) -> bool:
+        return self.known is not None and self.known.get("table", table) == table
 
 
 def _is_of(note: Mapping[str, Any], namespace: Namespace) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weir import Source
 from weir.errors import ObjectNotFoundError
 from weir.service.refusals import Refusal
 from weir.storage.interface import ObjectStore
@@ -16,6 +18,9 @@ from weir.storage.local import LocalStore
 __all__ = ["KeptAnswer", "key_digest", "noting_store"]
 
 _MOST_CHARACTERS = 256
+_BODY_BITS = 43
+_HOURS = 25
+"""So old a mark tells of its key at most: answers are kept for a day."""
 
 
 def key_digest(caller: str, key: str) -> str:
@@ -53,13 +58,18 @@ class KeptAnswer:
         The root of the service.
     path : str
         The object.
-    body : bytes
-        What came with the key now.
+    digest : str
+        Of the body that came with the key now.
     """
 
     store: ObjectStore
     path: str
-    body: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, store: ObjectStore, path: str, body: bytes) -> KeptAnswer:
+        """Return the place of the answer to a body, which is not held on to."""
+        return cls(store, path, hashlib.sha256(body).hexdigest())
 
     def read(self, counts: Callable[[Mapping[str, Any]], bool] = lambda _: True) -> dict[str, Any] | None:
         """Return what is kept, or None if nothing is that can be read.
@@ -80,8 +90,8 @@ class KeptAnswer:
             return None
         if not counts(found):
             return None
-        if found["body"] != self._digest:
-            raise Refusal(422, "idempotency_conflict", "another body came with this Idempotency-Key before")
+        if found["body"] != self.digest:
+            raise _another_body()
         return found
 
     def keep(self, *, done: bool, **answer: Any) -> None:
@@ -102,22 +112,48 @@ class KeptAnswer:
         """Keep nothing any more."""
         self.store.delete([self.path])
 
-    def write_name(self, digest: str) -> str:
-        """Return the name of the one write of a key and its body.
-
-        The body is part of it: a key that is older than what is kept may come with another one, and what came
-        before is not to be taken for that.
+    def mark(self, digest: str) -> Source:
+        """Return the mark of the write of a key; its number tells the body, and when it was made.
 
         Parameters
         ----------
         digest : str
             Of the key.
         """
-        return hashlib.sha256(f"{digest} {self._digest}".encode()).hexdigest()[:32]
+        return Source.once(digest[:32], int(time.time() // 3600) << _BODY_BITS | self._body_number)
+
+    def has_mark(self, number: int) -> bool:
+        """Whether a mark of the key, which has this number, is that of the same body.
+
+        Raises
+        ------
+        Refusal
+            422 if it is of another one, unless it is so old that the key may be used for something else.
+        """
+        hour, body = divmod(number, 1 << _BODY_BITS)
+        if body == self._body_number:
+            return True
+        if time.time() // 3600 - hour <= _HOURS:
+            raise _another_body()
+        return False
+
+    def write_name(self, digest: str) -> str:
+        """Return a name of the write of a key and its body, for where others may have come with the key.
+
+        Parameters
+        ----------
+        digest : str
+            Of the key.
+        """
+        return hashlib.sha256(f"{digest} {self.digest}".encode()).hexdigest()[:32]
 
     def _content(self, done: bool, answer: Mapping[str, Any]) -> bytes:
-        return json.dumps({"body": self._digest, "done": done, **answer}, default=str).encode()
+        return json.dumps({"body": self.digest, "done": done, **answer}, default=str).encode()
 
     @property
-    def _digest(self) -> str:
-        return hashlib.sha256(self.body).hexdigest()
+    def _body_number(self) -> int:
+        return int(self.digest, 16) % (1 << _BODY_BITS)
+
+
+def _another_body() -> Refusal:
+    return Refusal(422, "idempotency_conflict", "another body came with this Idempotency-Key before")

@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
-from weir.errors import WeirError
 from weir.namespaces import Namespace, Write, Written
+from weir.service.idempotency import KeyedWrite
 
 __all__ = ["WriteGroups"]
 
-_Outcomes = Sequence[Written | WeirError]
-_Waiting = list[tuple[Write, "asyncio.Future[Written]"]]
+_Write = Write | KeyedWrite
+_Outcomes = Sequence[Written | Exception]
+_Waiting = list[tuple[_Write, "asyncio.Future[Written]"]]
 
 
 class WriteGroups:
@@ -29,12 +30,12 @@ class WriteGroups:
         Does several writes to a namespace, in their order, on a thread.
     """
 
-    def __init__(self, write_many: Callable[[Namespace, Sequence[Write]], Awaitable[_Outcomes]]) -> None:
+    def __init__(self, write_many: Callable[[Namespace, Sequence[_Write]], Awaitable[_Outcomes]]) -> None:
         self._write_many = write_many
         self._waiting: dict[Namespace, _Waiting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def write(self, namespace: Namespace, write: Write) -> Written:
+    async def write(self, namespace: Namespace, write: _Write) -> Written:
         """Do a write to its end, also if the request is given up: then nobody is told what came of it.
 
         Raises
@@ -59,7 +60,7 @@ class WriteGroups:
         """Do what waits, and what comes meanwhile, until nothing does."""
         while group := self._waiting[namespace]:
             self._waiting[namespace] = []
-            outcomes: Sequence[Written | Exception]
+            outcomes: _Outcomes
             try:
                 outcomes = await self._write_many(namespace, [write for write, _ in group])
             except asyncio.CancelledError:

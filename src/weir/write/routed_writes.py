@@ -159,7 +159,36 @@ class RoutedWrites:
         known : callable, optional
             Tells what was done of the write before the table was sharded by this rule.
         """
-        queued = self._enqueued(columns, routed, source, spec_id)
+        return self._done(self._enqueued(columns, routed, source, spec_id), known)
+
+    def write_each(
+        self, columns: TableColumns, writes: Sequence[tuple[Sequence[Routed], Source, Known | None]]
+    ) -> list[WriteResult | WeirError]:
+        """Write what has marks of its own, each as :meth:`write` does it, and wait for all of it at the end.
+
+        So what goes to one shard shares a log entry.
+
+        Returns
+        -------
+        list of WriteResult or WeirError
+            What became of each.
+        """
+        queued: list[_Queued | WeirError] = []
+        for routed, source, _ in writes:
+            try:
+                queued.append(self._enqueued(columns, routed, source, None))
+            except WeirError as error:
+                queued.append(error)
+        outcomes: list[WriteResult | WeirError] = []
+        for one, (_, _, known) in zip(queued, writes, strict=True):
+            try:
+                outcomes.append(one if isinstance(one, WeirError) else self._done(one, known))
+            except WeirError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def _done(self, queued: _Queued, known: Known | None) -> WriteResult:
+        """Wait for what is queued; what comes too late for its shards goes on in the new ones."""
         before = None if known is None else known(queued.parts.former)
         try:
             return with_answer(self._waited_for(queued.writes), before)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.errors import InputError, WriterError
+from weir.errors import InputError, WeirError, WriterError
 from weir.format.source import Source
 from weir.lsm.staged_rows import staged_rows
 from weir.rows import (
@@ -499,14 +499,57 @@ class TableWriter:
         asked = asked_operations(given, current.schema, current.primary_key)
         if asked is not None:
             return self._decided(asked, wait=True, source=source)
+        columns, table = self._changes(given)
+        batches = table.to_batches()
+        return self._writes.write(columns, self._whole(columns, table), source, known=_known(batches, source))
+
+    def apply_each(
+        self, changes: pa.Table, sources: Sequence[tuple[int, Source]]
+    ) -> list[WriteResult | WeirError]:
+        """Do several writes that may be repeated, in their order; those to one shard share a log entry.
+
+        Each is done, or passed over, by its own mark, as by :meth:`apply`.
+
+        Parameters
+        ----------
+        changes : Table
+            The rows of all, as for :meth:`apply`; they upsert or delete, and ask for nothing that depends on
+            other rows.
+        sources : sequence of (int, Source)
+            Of each write in turn, how many of the rows are its own, and its mark.
+
+        Returns
+        -------
+        list of WriteResult or WeirError
+            What became of each.
+
+        Raises
+        ------
+        InputError, SchemaError, KeyValueError
+            If rows do not fit. Nothing is written.
+        """
+        self._shards.begin_write()
+        current = self._columns.current()
+        if asked_operations(changes, current.schema, current.primary_key) is not None:
+            raise InputError("apply_each takes rows that upsert or delete", hint="Make each write by itself")
+        if sum(count for count, _ in sources) != changes.num_rows:
+            raise InputError("every row is of one of the writes", where="sources")
+        columns, table = self._changes(changes)
+        writes, begin = [], 0
+        for count, source in sources:
+            rows = table.slice(begin, count)
+            begin += count
+            writes.append((self._whole(columns, rows), source, _known(rows.to_batches(), source)))
+        return self._writes.write_each(columns, writes)
+
+    def _changes(self, given: RowInput) -> tuple[TableColumns, pa.Table]:
+        """Return checked rows that upsert or delete, as those of log entries, and the columns they have."""
 
         def made(columns: TableColumns) -> pa.Table:
             also = {*columns.router.source_columns, *columns.sequence_by}
             return change_table(given, columns.schema, columns.wal_schema, columns.primary_key, also=also)
 
-        columns, table = self._columns.fitting(made)
-        batches = table.to_batches()
-        return self._writes.write(columns, self._whole(columns, table), source, known=_known(batches, source))
+        return self._columns.fitting(made)
 
     def apply_routed(
         self,

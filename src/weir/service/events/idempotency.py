@@ -54,7 +54,7 @@ class IdempotentBatches:
             400 if it is no key; 422 if another body came with it before.
         """
         digest = key_digest(caller, key)
-        kept = KeptAnswer(self._store, f"idempotency-events/{name}/{digest}.json", body)
+        kept = KeptAnswer.of(self._store, f"idempotency-events/{name}/{digest}.json", body)
         # Of one key one at a time: whoever waits finds what the other has done.
         with self._locks[int(digest[:8], 16) % _LOCKS]:
             known = kept.read()

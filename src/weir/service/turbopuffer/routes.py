@@ -19,6 +19,7 @@ from weir.service.body import decoded, read_body
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import digits, flag, known_only, whole
+from weir.service.idempotency import KeyedWrite
 from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.operations import Operations
@@ -88,9 +89,10 @@ class _Calls:
                 return write, namespace.write(write)
             return write, service.idempotent.write(namespace, write, call.key.id, key, raw)
 
-        if key is None and len(raw) <= _SMALL_BYTES:
+        if len(raw) <= _SMALL_BYTES:
             write = parsed()
-            written = await service.write(namespace, write)
+            one = write if key is None else KeyedWrite(write, call.key.id, key, raw)
+            written = await service.write(namespace, one)
         else:
             write, written = await service.run(done)
         if written.created:
