@@ -175,7 +175,9 @@ def versions_published(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, set[s
     def put_if_absent(self: LocalStore, path: str, data: bytes) -> None:
         if path.startswith("_versions/"):
             files = decode_files(data, where=path)
-            needed = {file.path for file in files.needed} | {files.transaction or ""}
+            needed = {file.path for file in files.needed} | {
+                files.transaction.path if files.transaction else ""
+            }
             root = Path(self.uri)
             there = {path for path in needed if (root / path).is_file()}
             published.append((path, {path for path in there if not is_synced(root / path)}))

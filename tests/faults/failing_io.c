@@ -1,7 +1,9 @@
 /* Makes some of a process's calls on the files below a directory fail, or move fewer bytes than asked for.
  *
  * FAILING_IO=SEED:PERMILLE:DIRECTORY, which may be set when the process is under way. Every call is decided by a
- * generator of the seed. What reads or syncs fails with EIO; what writes, or makes names, with EIO, ENOSPC or EDQUOT. */
+ * generator of the seed. What reads or syncs fails with EIO; what writes, or makes names, with EIO, ENOSPC or EDQUOT.
+ *
+ * A process may also choose one call that is to fail, by its number: fail_call and calls_made. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,10 +33,33 @@ static void begin(void) {
     permille = wanted;
 }
 
+static int64_t chosen, made;
+
+/* From here on, have the call of this number fail with ENOSPC, of those that write or make names below the directory. */
+void fail_call(const char *directory, int64_t number) {
+    below = directory;
+    permille = 1;
+    __atomic_store_n(&made, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&chosen, number, __ATOMIC_SEQ_CST);
+}
+
+/* How many there were since. None of the later ones fails. */
+int64_t calls_made(void) {
+    permille = 0;
+    __atomic_store_n(&chosen, 0, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&made, __ATOMIC_SEQ_CST);
+}
+
 enum { GOES_ON, FAILS, SHORT };
 
 /* What becomes of a call. Sets errno if it is to fail. */
 static int verdict(int writes) {
+    int64_t number = __atomic_load_n(&chosen, __ATOMIC_SEQ_CST);
+    if (number != 0) {
+        if (!writes || __atomic_add_fetch(&made, 1, __ATOMIC_SEQ_CST) != number) return GOES_ON;
+        errno = ENOSPC;
+        return FAILS;
+    }
     uint64_t x = __atomic_add_fetch(&state, 0x9E3779B97F4A7C15u, __ATOMIC_RELAXED);
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;

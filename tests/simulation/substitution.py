@@ -43,6 +43,7 @@ import weir.base.publish
 import weir.base.published
 import weir.base.row_commit
 import weir.base.torn_versions
+import weir.base.whole_files
 import weir.maintenance.compact
 import weir.merge.merged_keys
 import weir.table.table  # What is imported later would not be replaced.
@@ -175,6 +176,8 @@ def _replacements() -> list[tuple[Any, Any]]:
         (weir.base.row_commit.without_rows, library.without_rows),
         (weir.base.row_commit.commit_rows, library.commit_rows),
         (weir.write.flush.generation_writer._committed_beside, library.committed_beside),
+        (weir.base.whole_files.refuse_torn, library.refuse_torn),
+        (weir.base.whole_files.refuse_torn_build, library.refuse_torn),
         (weir.base.manifest.read_manifest, library.read_manifest),
         (weir.base.file_checksums.refuse_damaged_version, library.refuse_damaged_version),
         (weir.base.deleted_rows.refuse_damaged_deletion_files, library.refuse_damaged_deletion_files),

@@ -35,6 +35,7 @@ from weir.base.schema import (
 from weir.base.scratch import scratch_directory
 from weir.base.stored_types import check_stored_types
 from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
+from weir.base.whole_files import refuse_torn
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import (
@@ -63,6 +64,7 @@ from weir.format.merge_engine import encode as encode_merge_engine
 from weir.format.newest import key_codes, newest_rows
 from weir.format.recorded_key import PRIMARY_KEY
 from weir.format.recorded_key import encode as encode_key
+from weir.format.table_manifest import decode_files
 from weir.format.unsliced import unsliced
 from weir.storage.interface import ObjectStore
 
@@ -181,10 +183,10 @@ def create_base_table(
         except LIBRARY_ERRORS as error:
             _discard(store, fragments)
             raise storage_failure(error, "building the table", where=store.uri) from error
-        indexes = _put_indexes(store, scratch)
         manifest, transactions = built_version(
             store, scratch, built.version, counts_down=True, number=_FIRST_VERSION
         )
+        indexes = _put_indexes(store, scratch, manifest)
         version = publish_manifest(store, manifest, transactions)
     if version is None:
         _discard(store, fragments)
@@ -199,8 +201,10 @@ def create_base_table(
     return extend_key_index(base)
 
 
-def _put_indexes(store: ObjectStore, scratch: Path) -> list[str]:
+def _put_indexes(store: ObjectStore, scratch: Path, manifest: TableManifest) -> list[str]:
     """Store the files of the indexes that were built in a scratch directory, and return their paths."""
+    data = {file.path for file in decode_files(manifest.data, where=manifest.where).data}
+    refuse_torn(str(scratch), manifest.data, where=manifest.where, known=data)
     files = [file for file in (scratch / _INDEXES).rglob("*") if file.is_file()]
     paths = [file.relative_to(scratch).as_posix() for file in files]
     puts = [partial(store.put, path, file.read_bytes()) for path, file in zip(paths, files, strict=True)]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from weir.base.file_checksums import compared, recorded_checksums
 from weir.base.manifest import VERSIONS, manifest_version
+from weir.base.whole_files import tear
 from weir.errors import CorruptionError, ObjectNotFoundError, StorageError
 from weir.format import generation_catalog, layout
-from weir.format.deletion_file import is_whole_deletion_file
 from weir.format.table_manifest import VersionFile, decode_files
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
@@ -89,13 +89,6 @@ def _of_a_generation(store: ObjectStore) -> Mapping[str, int]:
 
 def _is_whole(location: str, file: VersionFile) -> bool:
     try:
-        with open(location, "rb") as opened:
-            if file.path.startswith("_deletions/"):
-                return is_whole_deletion_file(opened.read(), file.path)
-            size = opened.seek(0, os.SEEK_END)
-            if size < len(_MAGIC) or file.size not in (None, size):
-                return False
-            opened.seek(-len(_MAGIC), os.SEEK_END)
-            return opened.read() == _MAGIC
+        return tear(location, file) is None
     except OSError:
         return False

@@ -33,6 +33,7 @@ from weir.base.file_checksums import record_checksums, refuse_damaged_deletions
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
 from weir.base.spent_versions import is_spent
+from weir.base.whole_files import refuse_torn
 from weir.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StorageError, WeirError
 from weir.format.table_manifest import decode_files
 from weir.storage.interface import ObjectStore
@@ -44,6 +45,7 @@ __all__ = [
     "make_durable",
     "make_files_durable",
     "record_new_files",
+    "refuse_torn_files",
     "sync_objects",
 ]
 
@@ -177,6 +179,7 @@ class DurableVersions:
         path = manifest_path(version, counts_down=request.get("naming_scheme") != "V1")
         try:
             manifest = TableManifest(version, path, self._store.get(staged), f"{self._store.uri}/{staged}")
+            refuse_torn_files(self._store, manifest)
             _publish(self._store, manifest)
         except ObjectExistsError as error:
             from lance_namespace.errors import ConcurrentModificationError
@@ -234,6 +237,31 @@ def make_files_durable(store: ObjectStore, manifest: TableManifest) -> None:
         _sync_files(store, manifest)
 
 
+def refuse_torn_files(store: ObjectStore, manifest: TableManifest) -> None:
+    """Make sure that all is there of the files that a version has which is about to be published.
+
+    Those of the version before, which :func:`make_durable` was called for, are not looked at.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store. Nothing is looked at unless it is local and waits for the disk.
+    manifest : TableManifest
+        The version.
+
+    Raises
+    ------
+    StorageError
+        Some of a file is missing.
+    """
+    if not store.waits_for_disk:
+        return
+    with _lock:
+        before = _synced.get(store.uri)
+    known = frozenset() if before is None else before.files
+    refuse_torn(store.uri, manifest.data, where=manifest.where, known=known)
+
+
 def record_new_files(store: ObjectStore, before: TableManifest, after: TableManifest) -> None:
     """Record the checksums of what a version has that was published, and the one before it had not.
 
@@ -273,7 +301,7 @@ def _files_of(manifest: TableManifest) -> dict[str, str]:
     files = decode_files(manifest.data, where=manifest.where)
     paths = [file.path for file in files.needed]
     if files.transaction is not None:
-        paths.append(files.transaction)
+        paths.append(files.transaction.path)
     # Names are random but for this one, which another version may have had that was lost.
     return {**{path: path for path in paths}, f"{manifest.path} {manifest.identity.hex()}": manifest.path}
 

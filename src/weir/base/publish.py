@@ -22,11 +22,12 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index, LanceOperation
 
-from weir.base.durability import make_durable, record_new_files, sync_objects
+from weir.base.durability import make_durable, record_new_files, refuse_torn_files, sync_objects
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, manifest_path, read_manifest
 from weir.base.scratch import scratch_directory
 from weir.base.spent_versions import is_spent
+from weir.base.whole_files import refuse_torn_build
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import first_index_details, index_details
 from weir.format.first_index_details import FirstIndexDetails
@@ -266,7 +267,9 @@ def publish_schema(
                     with contextlib.suppress(ObjectNotFoundError):  # cleaned up already
                         record_new_files(store, manifest, read_manifest(store, published))
                 return published
-            data = (scratch / manifest_path(version, counts_down=manifest.counts_down)).read_bytes()
+            made = scratch / manifest_path(version, counts_down=manifest.counts_down)
+            data = made.read_bytes()
+            refuse_torn_build(str(scratch), data, where=str(made))
     raise AssertionError("there is at least one operation")
 
 
@@ -357,6 +360,7 @@ def built_version(
     own = (scratch / TRANSACTIONS).glob(f"{version - 1}-*")
     transactions = {f"{TRANSACTIONS}/{file.name}": file.read_bytes() for file in own}
     data = (scratch / path).read_bytes()
+    refuse_torn_build(str(scratch), data, where=str(scratch / path))
     if number is not None:
         version, path = number, manifest_path(number, counts_down=counts_down)
         data = as_first_version(data, number, where=f"{store.uri}/{path}")
@@ -383,8 +387,14 @@ def publish_manifest(
     -------
     int or None
         The version, or None if somebody else has published it.
+
+    Raises
+    ------
+    StorageError
+        Some is missing of a file that the library has written. Nothing was published.
     """
     version, path = manifest.version, manifest.path
+    refuse_torn_files(store, manifest)
     for name, content in transactions.items():
         # Random names: nothing refers to them until the manifest has its place.
         store.put(name, content)

@@ -34,9 +34,10 @@ from lance.fragment import FragmentMetadata, write_fragments
 from weir.base.durability import make_durable, make_files_durable, record_new_files
 from weir.base.file_checksums import refuse_damaged_deletions
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic, storage_failure
-from weir.base.manifest import VERSIONS, TableManifest, manifest_path, read_manifest
+from weir.base.manifest import TableManifest, manifest_path, read_manifest
 from weir.base.publish import TRANSACTIONS, publish_details, publish_manifest
 from weir.base.scratch import scratch_directory
+from weir.base.whole_files import refuse_torn_build
 from weir.engine.logs import get_logger
 from weir.errors import WeirError
 from weir.format.index_details import IndexDetails, MergedGeneration
@@ -340,6 +341,9 @@ def _build(
             lance.LanceDataset.commit(str(scratch), operation, read_version=manifest.version)
         except LIBRARY_ERRORS as error:
             raise storage_failure(error, "building the table's next version", where=store.uri) from error
+        built = scratch / path
+        data = built.read_bytes()
+        refuse_torn_build(str(scratch), data, where=str(built))
         files = (scratch / TRANSACTIONS).glob(f"{manifest.version}-*")
         transactions = {
             f"{TRANSACTIONS}/{file.name}": transaction_with_marks(
@@ -347,7 +351,6 @@ def _build(
             )
             for file in files
         }
-        data = (scratch / VERSIONS / path.removeprefix(f"{VERSIONS}/")).read_bytes()
     where = f"{store.uri}/{path}"
     library_made = TableManifest(version, path, data, where)
     entry = library_made.mem_wal_index()

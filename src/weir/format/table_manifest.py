@@ -30,12 +30,14 @@ __all__ = [
     "decode_files",
     "decode_index_section",
     "decode_restored_version",
+    "decode_transaction",
     "head_message",
     "ids_in_every_fragment",
     "made_at",
     "made_by_one_transaction",
     "read_head",
     "read_sections",
+    "refuse_torn_end",
     "with_index_details",
     "with_version",
 ]
@@ -104,15 +106,16 @@ class VersionFiles:
         The version.
     data, deletions, indexes : tuple of VersionFile
         Data files, deletion files, and the files of indexes.
-    transaction : str or None
-        Path of the transaction file, relative to the table. Nobody needs it to read the version.
+    transaction : VersionFile or None
+        The transaction file. Nobody needs it to read the version. Its size is what the library wrote, where
+        nobody has changed the transaction since.
     """
 
     version: int
     data: tuple[VersionFile, ...]
     deletions: tuple[VersionFile, ...]
     indexes: tuple[VersionFile, ...]
-    transaction: str | None
+    transaction: VersionFile | None
 
     @property
     def needed(self) -> tuple[VersionFile, ...]:
@@ -165,8 +168,47 @@ def decode_files(manifest: Bytes, *, where: str) -> VersionFiles:
             for file in entry.files
         ]
         indexes.extend(listed or [VersionFile(directory, None)])
-    transaction = f"_transactions/{_text(head.transaction_file, where)}" if head.transaction_file else None
+    transaction = _transaction(manifest, head, where)
     return VersionFiles(head.version, tuple(data), tuple(deletions), tuple(indexes), transaction)
+
+
+def decode_transaction(manifest: Bytes, *, where: str) -> VersionFile | None:
+    """Return the transaction file that a table manifest refers to; None if there is none.
+
+    Raises
+    ------
+    CorruptionError
+        The bytes are not a Lance table manifest.
+    """
+    return _transaction(manifest, read_head(manifest, where=where), where)
+
+
+def _transaction(manifest: Bytes, head: memwal_pb2.TableManifest, where: str) -> VersionFile | None:
+    if not head.transaction_file:
+        return None
+    # The manifest holds the same message, behind its length.
+    size = _length_at(manifest, head.transaction_section) if head.HasField("transaction_section") else None
+    return VersionFile(f"_transactions/{_text(head.transaction_file, where)}", size)
+
+
+def _length_at(manifest: Bytes, offset: int) -> int | None:
+    view = memoryview(manifest).cast("B")
+    return int(_LENGTH.unpack_from(view, offset)[0]) if offset + _LENGTH.size <= len(view) else None
+
+
+def refuse_torn_end(manifest: Bytes, *, where: str) -> None:
+    """Make sure that a manifest file ends with its message: nothing is missing in the middle.
+
+    Raises
+    ------
+    CorruptionError
+        It does not.
+    """
+    view = memoryview(manifest).cast("B")
+    offset = _head_offset(view, where)
+    length = _length_at(manifest, offset)
+    if length is None or offset + _LENGTH.size + length + _FOOTER.size != len(view):
+        raise CorruptionError("the table manifest does not end with its message", where=where)
 
 
 def _text(name: bytes, where: str) -> str:
@@ -358,8 +400,7 @@ def with_version(manifest: Bytes, version: int, *, where: str) -> bytes:
     view = memoryview(manifest).cast("B")
     offset = _head_offset(view, where)
     head = _read(memwal_pb2.TableManifest(), view, offset, "table manifest", where)
-    if offset + _LENGTH.size + _LENGTH.unpack_from(view, offset)[0] + _FOOTER.size != len(view):
-        raise CorruptionError("the table manifest does not end with its message", where=where)
+    refuse_torn_end(manifest, where=where)
     head.version = version
     message = head.SerializeToString()
     return b"".join((view[:offset], _LENGTH.pack(len(message)), message, view[-_FOOTER.size :]))

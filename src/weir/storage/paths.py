@@ -12,7 +12,14 @@ import re
 
 from weir.errors import UriError
 
-__all__ = ["RESERVED_PREFIX", "check_listed_path", "check_path", "check_prefix", "is_reserved"]
+__all__ = [
+    "RESERVED_PREFIX",
+    "check_listed_path",
+    "check_path",
+    "check_prefix",
+    "is_reserved",
+    "is_temporary",
+]
 
 RESERVED_PREFIX = ".weir-"
 """How the names of everything begin that a store keeps for itself beside the objects."""
@@ -23,6 +30,11 @@ _LIBRARY_TEMPORARY = re.compile(r"#[0-9]+\Z")
 def is_reserved(name: str) -> bool:
     """Whether a name (one part of a path) is kept for the store itself."""
     return name.startswith(RESERVED_PREFIX)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is that of a temporary file of Lance's own local store, left where a write failed."""
+    return _LIBRARY_TEMPORARY.search(name) is not None
 
 
 def check_path(path: str) -> str:

@@ -24,6 +24,7 @@ from lance.fragment import write_fragments
 from weir.base.dataset_fields import renumbering
 from weir.base.publish import TRANSACTIONS
 from weir.base.scratch import scratch_directory
+from weir.base.whole_files import refuse_torn, refuse_torn_build
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import StorageError
@@ -149,8 +150,9 @@ def write_generation(
 def _library_files(place: _Place) -> dict[str, int]:
     """Return the checksums of what the library has written, where it costs little to read it again.
 
-    A disk of this machine has it in memory still, and nothing else on it that would notice a bit that
-    turns over. Object stores keep checksums of their own, and would send everything once more.
+    It has to be all there. A disk of this machine has it in memory still, and nothing else on it that would
+    notice a bit that turns over. Object stores keep checksums of their own, would send everything once more,
+    and take an object as a whole or not at all.
     """
     if not place.store.is_local:
         return {}
@@ -260,6 +262,12 @@ def _committed_beside(place: _Place, data: pa.Table | pa.RecordBatchReader, sche
         dataset = lance.LanceDataset.commit(scratch, lance.LanceOperation.Overwrite(plain, fragments))
         manifest = (scratch / _FIRST_MANIFEST).read_bytes()
         numbers = renumbering(dataset, schema) if has_field_ids(schema) else {}
+        refuse_torn(
+            str(scratch),
+            manifest,
+            where=str(scratch / _FIRST_MANIFEST),
+            known=() if is_small else {f"{_DATA}/{file.path}" for one in fragments for file in one.files},
+        )
         if numbers:
             where = f"{place.uri}/{_FIRST_MANIFEST}"
             manifest = numbered_manifest.with_numbers(manifest, numbers, where=where)
@@ -275,10 +283,10 @@ def _committed_beside(place: _Place, data: pa.Table | pa.RecordBatchReader, sche
 def _renumbered(place: _Place, dataset: lance.LanceDataset, numbers: Mapping[int, int]) -> lance.LanceDataset:
     """Give the columns of a generation that nobody can see yet the ids that the table has for them."""
     path = f"{place.path}/{_FIRST_MANIFEST}"
-    manifest = numbered_manifest.with_numbers(
-        place.store.get(path), numbers, where=f"{place.store.uri}/{path}"
-    )
-    place.store.put(path, manifest)
+    where = f"{place.store.uri}/{path}"
+    manifest = place.store.get(path)
+    refuse_torn_build(place.uri, manifest, where=where)
+    place.store.put(path, numbered_manifest.with_numbers(manifest, numbers, where=where))
     return lance.dataset(place.uri, storage_options=place.storage_options)
 
 
