@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from uuid import UUID
 import pytest
 
 import weir.namespaces
-from weir.errors import WeirError
+from weir.errors import NamespaceNotFoundError, WeirError
 from weir.namespaces import Documents, Namespace, Write, Written
 from weir.namespaces.attributes import Metric
 from weir.namespaces.filter.expression import Comparison, NewValue, Operator
@@ -125,18 +127,23 @@ def test_many_at_once_while_the_namespace_is_made_anew(tmp_path: Path) -> None:
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         docs = namespaces.namespace("docs")
         docs.write(upsert({"id": 0, "n": 0}))
-        is_done = threading.Event()
+        # One for each call: a write that meets with more and more of them gives up, by name, in the end.
+        deletions = threading.Semaphore(0)
 
         def make_anew() -> None:
-            while not is_done.wait(0.02):
-                docs.delete()
+            for _ in range(30):
+                deletions.acquire()
+                time.sleep(0.005)
+                with suppress(NamespaceNotFoundError):  # the one before came late
+                    docs.delete()
 
         thread = threading.Thread(target=make_anew)
         thread.start()
         try:
             for number in range(30):
+                deletions.release()
                 found = docs.write_many([upsert({"id": number, "n": other}) for other in range(8)])
                 assert all(isinstance(one, Written) and one.upserted == 1 for one in found), found
         finally:
-            is_done.set()
+            deletions.release(30)
             thread.join()
