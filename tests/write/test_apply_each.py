@@ -11,7 +11,8 @@ import pytest
 
 import weir
 from weir import Source
-from weir.errors import InputError
+from weir.errors import BackpressureError, InputError
+from weir.write.memtable.backpressure import UnflushedBytes
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 
@@ -60,3 +61,33 @@ def test_what_depends_on_rows_or_belongs_to_no_write_is_refused(tmp_path: Path) 
         with pytest.raises(InputError):
             writer.apply_each(change, [])
         assert rows(table) == []
+
+
+def test_one_write_waits_for_room_and_those_after_it_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = weir.Engine(unflushed_bytes=1 << 20, maintenance="off")
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.binary())])
+    table = engine.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    # Nothing is flushed.
+    monkeypatch.setattr(engine.executors.at("").flushes, "submit", lambda *_: None)
+    refused: list[int] = []
+    admit = UnflushedBytes.admit
+
+    def counted(self: UnflushedBytes, nbytes: int, timeout: float | None = None) -> None:
+        try:
+            admit(self, nbytes, timeout)
+        except BackpressureError:
+            refused.append(nbytes)
+            raise
+
+    monkeypatch.setattr(UnflushedBytes, "admit", counted)
+    changes = pa.table({"id": range(20), "v": [b"x" * (1 << 17)] * 20}, schema)
+    writer = table.writer(backpressure_timeout=0.1, flush_on_close=False)
+    outcomes = writer.apply_each(changes, [(1, Source.once(f"{number}")) for number in range(20)])
+    done = [not isinstance(one, BackpressureError) for one in outcomes]
+    assert done == sorted(done, reverse=True)
+    assert 0 < sum(done) < 19
+    # Of one write, by the limit of the engine within that of the writer.
+    assert len(refused) == 2
+    assert table.scan().count() == sum(done)

@@ -14,7 +14,10 @@ from weir.indexing.library_message import library_message
 if TYPE_CHECKING:
     from lance.lance import IndexDescription
 
-__all__ = ["existing_indexes", "list_indexes"]
+__all__ = ["REUSE_INDEX", "existing_indexes", "list_indexes"]
+
+REUSE_INDEX = "__lance_frag_reuse"
+"""Name of the index that says where rows are by now that a compaction has moved, and no other index tells."""
 
 
 def list_indexes(dataset: lance.LanceDataset) -> list[IndexDescription]:

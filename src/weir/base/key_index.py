@@ -17,7 +17,7 @@ import lance
 from lance.bitmap import Bitmap
 from lance.dataset import Index
 
-from weir.base.index_list import list_indexes
+from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.publish import SegmentChange
@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 _MAX_SEGMENTS = 16
-_REUSE_INDEX = "__lance_frag_reuse"
 """There while rows have moved in a compaction and indexes do not know it yet."""
 
 
@@ -116,7 +115,7 @@ def build_missing_segments(base: BaseTable) -> SegmentChange | None:
     dataset = base.dataset
     described = {index.name: index for index in list_indexes(dataset)}
     names = key_index_names(dataset, base.primary_key)
-    if len(names) < len(base.primary_key) or _REUSE_INDEX in described or dataset.has_stable_row_ids:
+    if len(names) < len(base.primary_key) or REUSE_INDEX in described or dataset.has_stable_row_ids:
         return None
     if any(len(described[name].segments) > _MAX_SEGMENTS for name in names.values()):
         return None

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
-from weir.base.index_list import list_indexes
+from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
 from weir.base.key_index import key_index_names
 from weir.base.key_index_files import PAGE_FILES, REBUILD, refuse_damaged_key_index
@@ -71,7 +71,6 @@ _GAP_PAGES = 8
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
 _PAGE_LOOKUP, _PAGE_DATA = PAGE_FILES
-_REUSE_INDEX = "__lance_frag_reuse"
 _FRAGMENT_SHIFT = np.uint64(32)
 _OFFSET_MASK = 0xFFFFFFFF
 
@@ -398,7 +397,7 @@ def _open(base: BaseTable, column: str) -> tuple[tuple[_Segment, ...] | None, fr
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
     left = set(existing)
     indexes = {index.name: index for index in list_indexes(dataset)}
-    if name not in indexes or _REUSE_INDEX in indexes:
+    if name not in indexes or REUSE_INDEX in indexes:
         return None, frozenset()
     kind = base.schema.field(column).type
     covering: list[tuple[str, set[int]]] = []

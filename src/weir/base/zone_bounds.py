@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
 from weir.base.index_files import refuse_damaged_index_files
-from weir.base.index_list import list_indexes
+from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
 from weir.base.library_errors import LIBRARY_ERRORS
 from weir.base.table import BaseTable
@@ -24,7 +24,6 @@ from weir.indexing.kinds import IndexKind
 __all__ = ["ZoneBounds", "zone_bounds"]
 
 _FILE = "zonemap.lance"
-_REUSE_INDEX = "__lance_frag_reuse"
 _NOMINAL_BYTES = 512
 
 
@@ -84,7 +83,7 @@ def _read(base: BaseTable, column: str, kind: pa.DataType) -> ZoneBounds | None:
         for one in indexes
         if one.field_names == [column] and IndexKind.of_library(one.index_type) is IndexKind.ZONEMAP
     ]
-    if len(of_column) != 1 or any(one.name == _REUSE_INDEX for one in indexes):
+    if len(of_column) != 1 or any(one.name == REUSE_INDEX for one in indexes):
         return None
     refuse_damaged_index_files(
         base,

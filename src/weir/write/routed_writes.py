@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir.errors import FencedError, InputError, ShardSealedError, WeirError
+from weir.errors import BackpressureError, FencedError, InputError, ShardSealedError, WeirError
 from weir.format.source import Source
 from weir.sharding.shard_values import ShardValues
 from weir.write.columns import FollowedColumns, TableColumns
@@ -177,6 +177,10 @@ class RoutedWrites:
         for routed, source, _ in writes:
             try:
                 queued.append(self._enqueued(columns, routed, source, None))
+            except BackpressureError as error:
+                # Each of those after it would wait for as long, one behind the other.
+                queued += [error.again() for _ in range(len(writes) - len(queued))]
+                break
             except WeirError as error:
                 queued.append(error)
         outcomes: list[WriteResult | WeirError] = []

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
-from weir.base.index_list import list_indexes
+from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
 from weir.base.table import BaseTable, library_options
 from weir.errors import CorruptionError, StorageError
@@ -30,7 +30,6 @@ __all__ = ["BaseIndexCheck", "base_index_checks", "check_base_index"]
 _PAGES = "page_data.lance"
 _PAGE_TABLE = "page_lookup.lance"
 # Its addresses are those of before a compaction, and the library translates them.
-_REUSE_INDEX = "__lance_frag_reuse"
 _FRAGMENT_SHIFT = np.uint64(32)
 
 
@@ -83,7 +82,7 @@ def base_index_checks(base: BaseTable, *, rows: bool) -> list[BaseIndexCheck]:
         indexes = list_indexes(base.dataset)
     except CorruptionError:
         return []  # reported where the table as a whole is checked
-    rows = rows and _REUSE_INDEX not in {index.name for index in indexes}
+    rows = rows and REUSE_INDEX not in {index.name for index in indexes}
     return [
         BaseIndexCheck(
             base,
