@@ -26,6 +26,8 @@ from weir.base.table import BaseTable, open_dataset
 from weir.base.torn_versions import newest_sound_version, set_aside, what_is_torn
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError
 from weir.format.table_manifest import decode_files
+from weir.snapshots import history
+from weir.storage.interface import ObjectStore
 
 Damage = Callable[[Path], None]
 
@@ -395,3 +397,28 @@ def test_rows_of_before_beside_a_torn_version_below_the_newest(tmp_path: Path, t
             assert values == [[f"{number}"] for number in range(4)]
         torn.write_bytes(whole)
     assert between
+
+
+def test_rows_of_before_while_a_torn_version_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else may do it between the listing of the versions and the look at what is torn."""
+    table = weir.Engine(maintenance="off").create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        for number in range(4):
+            writer.upsert([{"id": 1, "value": f"{number}"}])
+            writer.flush()
+            table.maintenance.merge()
+    for torn in sorted((tmp_path / "t" / "_versions").glob("*.manifest"))[1:-1]:
+        emptied(torn)
+    look = torn_versions.unreadable_history
+    set_aside_since: list[torn_versions.TornVersion] = []
+
+    def late(store: ObjectStore) -> object:
+        set_aside_since.extend(torn_versions.set_history_aside(store))
+        return look(store)
+
+    monkeypatch.setattr(history, "unreadable_history", late)
+    feed = weir.Engine(maintenance="off").open(tmp_path / "t").changes(before=True, batch_rows=1)
+    assert [one.rows["value"].to_pylist() for one in feed] == [[f"{number}"] for number in range(4)]
+    assert set_aside_since

@@ -284,19 +284,25 @@ def _base_version(
     second it is not enough that nothing newer is marked as merged: a merge deletes before it inserts, and
     of its two commits only the last marks anything.
     """
-    versions = [
-        one for one in list_versions(base.store) if one.version <= base.version and one.version not in swept
-    ]
+    versions = _kept_versions(base, swept)
     try:
         return _version_among(versions, base, newest, manifests, rule)
     except CorruptionError:
         # What a loss of power has torn lies below the newest version until somebody has set it aside, and no
         # manifests go with it. Its size does not tell: it may have all its bytes, and zeros at its end.
         torn = {one.version for one in unreadable_history(base.store)} if base.store.is_local else set()
-        sound = [one for one in versions if one.version not in torn]
-        if len(sound) == len(versions):
+        # Listed again: somebody else may have set it aside since.
+        sound = [one for one in _kept_versions(base, swept) if one.version not in torn]
+        if {one.version for one in sound}.issuperset(one.version for one in versions):
             raise
         return _version_among(sound, base, newest, manifests, rule)
+
+
+def _kept_versions(base: BaseTable, swept: Collection[int]) -> list[TableVersion]:
+    """Return the versions up to that of a table, ascending, without those that collection sweeps."""
+    return [
+        one for one in list_versions(base.store) if one.version <= base.version and one.version not in swept
+    ]
 
 
 def _version_among(
