@@ -37,7 +37,7 @@ from weir.errors import (
 )
 from weir.format import layout
 from weir.format.index_details import ShardFieldSpec, ShardSpec
-from weir.merge.commit import merge_run
+from weir.merge.commit import merge_runs
 from weir.merge.plan import MergeTask
 from weir.storage.local import LocalStore
 
@@ -332,7 +332,7 @@ def test_datasets_of_every_kind_become_tables_that_merge(tmp_path: Path, kind: s
     for number in range(1, 4):
         rows: list[Row | Key] = [(1, f"{number}"), (number + 1,), (number + 10, "new")]
         flushed = write_generation(base, SHARD, number, rows)
-        merge_run(MergeTask(store, SHARD, (flushed,), number - 1))
+        merge_runs([MergeTask(store, SHARD, (flushed,), number - 1)])
         base = extend_key_index(update_details(base, lambda old: replace(old, num_shards=old.num_shards + 1)))
     assert contents(base) == {(1,): (1, "3"), (11,): (11, "new"), (12,): (12, "new"), (13,): (13, "new")}
     assert (base.details.num_shards, base.details.merged_generation(SHARD)) == (3, 3)

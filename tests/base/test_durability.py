@@ -28,7 +28,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 from weir.maintenance.catch_up import catch_up_indexes
 from weir.maintenance.compact import compact
-from weir.merge.commit import merge_run
+from weir.merge.commit import merge_runs
 from weir.merge.plan import MergeTask
 from weir.storage.local import LocalStore
 
@@ -112,7 +112,7 @@ def test_a_merge_and_an_index_build_sync_what_they_add_and_nothing_else(
     task = MergeTask(store, SHARD, (write_generation(base, SHARD, 1, rows),), 0)
     before = files_below(root)
     synced(root)
-    merge_run(task)
+    merge_runs([task])
     added = files_below(root) - before
     tops = {"data", "_deletions", "_transactions", "_versions", "_weir"}
     assert {path.split("/")[0] for path in added} == tops
@@ -140,7 +140,7 @@ def test_the_names_of_new_files_and_of_their_directories_are_synced(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    merge_run(task)
+    merge_runs([task])
     # What follows a publication are the checksums of what it refers to.
     events = [event for event in events if "_weir" not in event and event != ".."]
     directories = [event for event in events if (root / event).is_dir()]
@@ -153,7 +153,7 @@ def test_the_names_of_new_files_and_of_their_directories_are_synced(
 def test_a_store_that_does_not_wait_for_the_disk_syncs_nothing(tmp_path: Path, synced: SyncedSince) -> None:
     base = new_table(tmp_path)
     task = MergeTask(base.store, SHARD, (write_generation(base, SHARD, 1, [(1, "a")]),), 0)
-    merge_run(task)
+    merge_runs([task])
     assert synced(tmp_path) == set()
 
 
@@ -204,7 +204,7 @@ def test_nobody_finds_a_version_that_is_not_on_the_disk(
         task = MergeTask(
             base.store, SHARD, (write_generation(base, SHARD, generation, rows),), generation - 1
         )
-        merge_run(task)
+        merge_runs([task])
         extend_key_index(base)
     base = create_index(base, IndexDefinition("value_idx", "value", IndexKind.BITMAP))
     compact(base, ThreadRunner(), max_deleted=0.0)
@@ -240,7 +240,7 @@ def test_a_commit_that_comes_in_between_is_made_durable_with_the_next(
     before = files_below(root)
     synced(root)
     monkeypatch.setattr(LocalStore, "put_if_absent", put_if_absent)
-    merged = merge_run(MergeTask(base.store, SHARD, (write_generation(base, SHARD, 1, [(1, "z")]),), 0))
+    merged = merge_runs([MergeTask(base.store, SHARD, (write_generation(base, SHARD, 1, [(1, "z")]),), 0)])
     assert merged.version == base.version + 3
     assert files_below(root) - before <= synced(root)
     found = base.latest().dataset.to_table().to_pylist()
@@ -294,10 +294,10 @@ def test_a_disk_that_refuses_leaves_the_table_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
         with pytest.raises(StorageError, match="new version durable failed"):
-            merge_run(task)
+            merge_runs([task])
     assert base.latest() is base
     assert list(Path(base.uri, "_versions").glob("*.manifest-*")) == []
-    assert merge_run(task).rows_upserted == 1
+    assert merge_runs([task]).rows_upserted == 1
 
 
 def test_a_disk_that_does_not_answer_when_a_commit_begins_is_named(

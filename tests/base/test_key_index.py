@@ -19,7 +19,7 @@ from weir.base.published import commit_shards
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, StorageError
 from weir.format.index_details import IndexDetails
-from weir.merge.commit import merge_run
+from weir.merge.commit import merge_runs
 from weir.merge.plan import MergeTask
 from weir.storage.local import LocalStore
 
@@ -28,7 +28,7 @@ SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a005")
 
 def merge(base: BaseTable, number: int, keys: range) -> BaseTable:
     flushed = write_generation(base, SHARD, number, [(key, f"{number}") for key in keys])
-    merge_run(MergeTask(base.store, SHARD, (flushed,), number - 1))
+    merge_runs([MergeTask(base.store, SHARD, (flushed,), number - 1)])
     return base.latest()
 
 
@@ -96,7 +96,7 @@ def test_every_column_of_a_composite_key_is_covered(tmp_path: Path) -> None:
     schema = pa.schema([("tenant", pa.string()), ("id", pa.int64()), ("value", pa.string())])
     base = new_table(tmp_path, schema, ("tenant", "id"), [("a", 1, "x")])
     flushed = write_generation(base, SHARD, 1, [("b", 2, "y")])
-    merge_run(MergeTask(base.store, SHARD, (flushed,), 0))
+    merge_runs([MergeTask(base.store, SHARD, (flushed,), 0)])
     base = extend_key_index(base)
     assert key_index_names(base.dataset, base.primary_key) == {"tenant": "tenant_idx", "id": "id_idx"}
     assert covered(base, "tenant_idx") == covered(base, "id_idx") == [[0], [1]]

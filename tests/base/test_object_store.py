@@ -19,7 +19,7 @@ from weir.base.table import BaseTable
 from weir.errors import TableExistsError, TableNotFoundError
 from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration
-from weir.merge.commit import merge_run
+from weir.merge.commit import merge_runs
 from weir.merge.plan import MergeTask
 from weir.storage.interface import ObjectStore
 from weir.storage.open import open_store
@@ -54,7 +54,7 @@ def test_a_table_lives_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
     def merge(shard_id: UUID, first: int) -> None:
         for number in range(1, 4):
             flushed = generation(store, shard_id, number, [(first + number, "m"), (first, f"{number}")])
-            merge_run(MergeTask(store, shard_id, (flushed,), number - 1))
+            merge_runs([MergeTask(store, shard_id, (flushed,), number - 1)])
 
     def update() -> None:
         for _ in range(4):

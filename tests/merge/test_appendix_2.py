@@ -20,7 +20,7 @@ from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.format.index_details import MergedGeneration
 from weir.format.shard_manifest import ShardManifest
-from weir.merge.commit import MergeResult, merge_run
+from weir.merge.commit import MergeResult, merge_runs
 from weir.merge.plan import MergeTask, plan_merge
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a004")
@@ -69,18 +69,18 @@ def test_scenario_1_racing_on_the_same_generation(base: BaseTable, monkeypatch: 
     def a_commits(place: str) -> None:
         if place == "merge.before_commit" and not by_a:
             monkeypatch.setattr(failpoint, "reach", lambda _: None)
-            by_a.append(merge_run(a_6, base=seen_by_a))
+            by_a.append(merge_runs([a_6], base=seen_by_a))
             assert merged(base) == 6
 
     monkeypatch.setattr(failpoint, "reach", a_commits)
     # 8-10: B tries to commit, reads the new index, sees 6 >= 6 and aborts.
-    by_b = merge_run(b_6, base=seen_by_b)
+    by_b = merge_runs([b_6], base=seen_by_b)
     assert by_a[0].generations == (6,)
     assert by_b.was_already_merged
     assert by_b.generations == ()
     assert contents(base.latest()) == AFTER_6
     # 11: B reloads and goes on to generation 7.
-    assert merge_run(b_7).generations == (7,)
+    assert merge_runs([b_7]).generations == (7,)
     assert merged(base) == 7
     assert contents(base.latest()) == AFTER_7
 
@@ -89,7 +89,7 @@ def test_scenario_2_crash_after_the_table_commit(base: BaseTable) -> None:
     # 1-3: A merges generation 6, commits, and crashes before it can do anything else.
     _, (a_6, _) = read_plan(base)
     with failpoint.armed("merge.after_commit", "raise"), pytest.raises(failpoint.FailpointError):
-        merge_run(a_6)
+        merge_runs([a_6])
     assert merged(base) == 6
     # 4-6: B reads merged_gen=6 and the shard manifest, which lists 6 still, and skips it.
     seen_by_b, tasks = read_plan(base)
@@ -98,6 +98,6 @@ def test_scenario_2_crash_after_the_table_commit(base: BaseTable) -> None:
     (b_7,) = tasks
     assert [one.generation for one in b_7.generations] == [7]
     # 7: B merges generation 7 and commits.
-    assert merge_run(b_7).generations == (7,)
+    assert merge_runs([b_7]).generations == (7,)
     assert merged(base) == 7
     assert contents(base.latest()) == AFTER_7

@@ -34,7 +34,7 @@ from weir.format.index_details import MergedGeneration
 from weir.format.resolution import Resolution
 from weir.format.shard_manifest import FlushedGeneration
 from weir.merge import merge_insert
-from weir.merge.commit import MergeResult, merge_run
+from weir.merge.commit import MergeResult, merge_runs
 from weir.merge.plan import MergeTask, plan_merge
 from weir.merge.rows import read_runs
 
@@ -54,7 +54,7 @@ def test_the_newest_row_of_every_key_is_merged(tmp_path: Path) -> None:
     base = new_table(tmp_path, rows=[(1, "base"), (2, "base"), (3, "base")])
     first = write_generation(base, SHARD, 1, [(1, "old"), (4, "old"), (1, "new"), (5, "gone")])
     second = write_generation(base, SHARD, 2, [(2,), (4, "newer"), (5,), (6,), (3, "x"), (3,), (3, "y")])
-    result = merge_run(task_of(base, first, second))
+    result = merge_runs([task_of(base, first, second)])
     after = base.latest()
     assert result == MergeResult(3, 1, (1, 2), after.version, False, shards=1)
     assert contents(after) == {(1,): (1, "new"), (3,): (3, "y"), (4,): (4, "newer")}
@@ -64,19 +64,19 @@ def test_the_newest_row_of_every_key_is_merged(tmp_path: Path) -> None:
 def test_a_merge_that_is_repeated_changes_nothing(tmp_path: Path) -> None:
     base = new_table(tmp_path)
     task = task_of(base, write_generation(base, SHARD, 1, [(1, "a")]))
-    first = merge_run(task)
-    assert merge_run(task) == MergeResult(0, 0, (), first.version, True)
+    first = merge_runs([task])
+    assert merge_runs([task]) == MergeResult(0, 0, (), first.version, True)
     assert base.latest().version == first.version
 
 
 def test_what_is_merged_already_is_left_out_of_a_run(tmp_path: Path) -> None:
     base = new_table(tmp_path)
     first = write_generation(base, SHARD, 1, [(1, "first"), (2, "first")])
-    merge_run(task_of(base, first))
+    merge_runs([task_of(base, first)])
     # A user of the library changes the base table meanwhile: merging generation 1 again would undo it.
     lance.dataset(base.uri).update({"value": "'by hand'"}, where="id = 1")
     second = write_generation(base, SHARD, 2, [(2, "second")])
-    result = merge_run(task_of(base, first, second))
+    result = merge_runs([task_of(base, first, second)])
     assert result.generations == (2,)
     assert contents(base.latest()) == {(1,): (1, "by hand"), (2,): (2, "second")}
 
@@ -95,18 +95,18 @@ def test_progress_is_recorded_whatever_the_run_holds(
 ) -> None:
     base = new_table(tmp_path, rows=[(1, "a"), (2, "b")])
     task = task_of(base, write_generation(base, SHARD, 1, rows))
-    result = merge_run(task)
+    result = merge_runs([task])
     assert not result.was_already_merged
     assert result.generations == (1,)
     assert contents(base.latest()) == left
     assert progress(base, SHARD) == 1
-    assert merge_run(task).was_already_merged
+    assert merge_runs([task]).was_already_merged
 
 
 def test_rows_are_counted(tmp_path: Path) -> None:
     base = new_table(tmp_path, rows=[(number, "a") for number in range(10)])
     rows = [(0, "x"), (1, "x"), (20, "x"), (5,), (6,), (99,)]
-    result = merge_run(task_of(base, write_generation(base, SHARD, 1, rows)))
+    result = merge_runs([task_of(base, write_generation(base, SHARD, 1, rows))])
     assert (result.rows_upserted, result.rows_deleted) == (3, 2)
 
 
@@ -117,7 +117,7 @@ def test_a_generation_may_have_several_files_and_deleted_rows(tmp_path: Path) ->
     uri = f"{base.uri}/{layout.generation_path(SHARD, flushed.path)}"
     assert len(lance.dataset(uri).get_fragments()) == 7
     lance.dataset(uri).delete("value = 'at 19' or value = 'at 6'")
-    merge_run(task_of(base, flushed))
+    merge_runs([task_of(base, flushed)])
     model = {(key,): (key, text) for key, text in rows if text not in ("at 19", "at 6")}
     assert contents(base.latest()) == model
 
@@ -127,7 +127,7 @@ def test_columns_a_generation_lacks_are_null_and_those_the_table_lost_are_droppe
     flushed = write_generation(base, SHARD, 1, [(1, "b"), (2, "c")])
     lance.dataset(base.uri).add_columns(pa.field("added", pa.int32()))
     lance.dataset(base.uri).drop_columns(["value"])
-    merge_run(task_of(base, flushed))
+    merge_runs([task_of(base, flushed)])
     assert contents(base.latest()) == {(1,): (1, None), (2,): (2, None)}
 
 
@@ -135,7 +135,7 @@ def test_a_generation_without_tombstone_column_has_no_deletes(tmp_path: Path) ->
     base = new_table(tmp_path)
     name = layout.generation_name("0123abcd", 1)
     lance.write_dataset(table_of(SCHEMA, [(1, "a")]), f"{base.uri}/{layout.generation_path(SHARD, name)}")
-    merge_run(task_of(base, FlushedGeneration(1, name)))
+    merge_runs([task_of(base, FlushedGeneration(1, name))])
     assert contents(base.latest()) == {(1,): (1, "a")}
 
 
@@ -148,7 +148,7 @@ def test_a_large_run_is_streamed_with_the_same_result(
     rows += [(number,) for number in range(0, 50, 5)]
     model = contents(base)
     apply(model, base, rows)
-    merge_run(task_of(base, write_generation(base, SHARD, 1, rows, max_rows_per_file=7)))
+    merge_runs([task_of(base, write_generation(base, SHARD, 1, rows, max_rows_per_file=7))])
     assert contents(base.latest()) == model
 
 
@@ -163,7 +163,7 @@ def test_few_rows_for_a_large_table_are_looked_up_in_the_key_index(
         ([(5, "x"), (6,), (300, "x")], [(300, "y"), (6, "y"), (5,), (7,)]), start=1
     ):
         apply(model, base, rows)
-        merge_run(task_of(base, write_generation(base, SHARD, number, rows)))
+        merge_runs([task_of(base, write_generation(base, SHARD, number, rows))])
     assert contents(base.latest()) == model
 
 
@@ -200,7 +200,7 @@ def test_values_of_every_kind_of_type_are_merged(tmp_path: Path, type: pa.DataTy
     value = pa.array([examples[str(type).split("[")[0].split("(")[0].split("<")[0]]], type)[0].as_py()
     schema = pa.schema([("id", pa.int64()), ("value", type)])
     base = new_table(tmp_path, schema, rows=[(1, None), (2, value), (3, value)])
-    merge_run(task_of(base, write_generation(base, SHARD, 1, [(1, value), (2, None), (3,), (4, value)])))
+    merge_runs([task_of(base, write_generation(base, SHARD, 1, [(1, value), (2, None), (3,), (4, value)]))])
     assert contents(base.latest()) == {(1,): (1, value), (2,): (2, None), (4,): (4, value)}
 
 
@@ -211,9 +211,9 @@ def test_tasks_of_a_shard_run_in_order(tmp_path: Path) -> None:
     base = new_table(tmp_path)
     generations = [write_generation(base, SHARD, number, [(number, "a")]) for number in (1, 2, 3)]
     with pytest.raises(ConflictError, match="in order"):
-        merge_run(task_of(base, *generations[1:]))
+        merge_runs([task_of(base, *generations[1:])])
     assert contents(base.latest()) == {}
-    merge_run(task_of(base, *generations))
+    merge_runs([task_of(base, *generations)])
 
 
 def test_a_generation_that_is_missing_changes_nothing(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_generation_that_is_missing_changes_nothing(tmp_path: Path) -> None:
     there = write_generation(base, SHARD, 1, [(1,)])
     gone = FlushedGeneration(2, "00000000_gen_2", in_memory_bytes=1)
     with pytest.raises(CorruptionError, match="not on storage") as caught:
-        merge_run(task_of(base, there, gone))
+        merge_runs([task_of(base, there, gone)])
     assert caught.value.where == f"{base.uri}/_mem_wal/{SHARD}/00000000_gen_2"
     assert base.latest() is base
 
@@ -238,7 +238,7 @@ def test_a_generation_that_is_damaged_changes_nothing(tmp_path: Path, directory:
     ]
     base.store.put(damaged.path, filler * damaged.size)
     with pytest.raises(CorruptionError) as caught:
-        merge_run(task_of(base, flushed))
+        merge_runs([task_of(base, flushed)])
     assert flushed.path in str(caught.value.where)
     assert base.latest() is base
 
@@ -249,7 +249,7 @@ def test_a_generation_without_its_key_column_changes_nothing(tmp_path: Path) -> 
     uri = f"{base.uri}/{layout.generation_path(SHARD, name)}"
     lance.write_dataset(pa.table({"id": [1], "value": ["a"]}), uri).drop_columns(["id"])
     with pytest.raises(CorruptionError, match="no key column 'id'"):
-        merge_run(task_of(base, FlushedGeneration(1, name)))
+        merge_runs([task_of(base, FlushedGeneration(1, name))])
 
 
 def test_a_generation_that_changes_while_it_is_merged_is_noticed(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_failure_while_rows_are_streamed_keeps_its_kind(
     broken = _raiser(CorruptionError("broken batch", where="there"), after=1)
     monkeypatch.setattr(Resolution, "apply", broken)
     with pytest.raises(CorruptionError, match="broken batch") as caught:
-        merge_run(task_of(base, flushed))
+        merge_runs([task_of(base, flushed)])
     assert caught.value.where == "there"
     assert base.latest() is base
 
@@ -341,7 +341,7 @@ def test_random_generations_come_to_what_a_dict_holds(tmp_path: Path, kind: str,
         for task in plan_merge(
             base.store, base.latest().details, [manifest], max_task_bytes=draw.choice([1, 500, 10**9])
         ):
-            merged += merge_run(task).generations
+            merged += merge_runs([task]).generations
         assert contents(base.latest()) == model
         assert progress(base, SHARD) == number
     assert merged == list(range(1, number + 1))
@@ -369,14 +369,14 @@ def test_generations_the_library_wrote_are_merged(tmp_path: Path) -> None:
     assert [one.generation for one in manifest.flushed_generations] == [1, 2]
     model = {(1,): (1, "second"), (2,): (2, "again"), (6,): (6, "y")}
     (task,) = plan_merge(base.store, base.details, [manifest])
-    result = merge_run(task)
+    result = merge_runs([task])
     assert contents(base.latest()) == model
     assert result.generations == (1, 2)
 
 
 def test_the_library_refuses_to_merge_what_is_merged(tmp_path: Path) -> None:
     base = new_table(tmp_path)
-    merge_run(task_of(base, write_generation(base, SHARD, 1, [(1, "a")])))
+    merge_runs([task_of(base, write_generation(base, SHARD, 1, [(1, "a")]))])
     stale = lance.dataset(base.uri).merge_insert(["id"]).use_index(False)
     stale = stale.when_matched_update_all().when_not_matched_insert_all()
     stale = stale.mark_sstables_as_compacted([lance.CompactedSsTable(str(SHARD), 1)])
@@ -392,7 +392,7 @@ def test_progress_the_library_recorded_is_respected(tmp_path: Path) -> None:
     foreign = foreign.when_matched_update_all().when_not_matched_insert_all()
     foreign = foreign.mark_sstables_as_compacted([lance.CompactedSsTable(str(SHARD), 1)])
     foreign.execute(table_of(SCHEMA, [(1, "by the library")]).cast(base.schema))
-    assert merge_run(task_of(base, *generations)).generations == (2,)
+    assert merge_runs([task_of(base, *generations)]).generations == (2,)
     assert contents(base.latest()) == {(1,): (1, "by the library"), (2,): (2, "a")}
 
 
@@ -409,7 +409,7 @@ def test_other_details_survive_a_merge(tmp_path: Path) -> None:
             inline_snapshots=b"bytes",
         ),
     )
-    merge_run(task_of(base, write_generation(base, SHARD, 1, [(1, "a")])))
+    merge_runs([task_of(base, write_generation(base, SHARD, 1, [(1, "a")]))])
     after = base.latest().details
     assert after.merged_generation(other) == 8
     kept = replace(after, merged_generations=base.details.merged_generations, index_catchup=())

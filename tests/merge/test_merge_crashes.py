@@ -12,7 +12,7 @@ from tests.crashes import kill_at
 
 import weir
 from weir.engine.runner import ThreadRunner
-from weir.merge.commit import merge_run, merge_runs
+from weir.merge.commit import merge_runs
 from weir.merge.plan import MergeTask
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a003")
@@ -56,11 +56,11 @@ def test_a_killed_merger_leaves_a_merge_that_can_be_finished(
     for rows in ([(1,), (2, "x"), (4, "x")], [(4,), (1, "again"), (3,), (5, "y")]):
         apply(seen, base, rows)
     assert seen == model
-    result = merge_run(task)
+    result = merge_runs([task])
     assert result.was_already_merged is committed
     assert contents(base.latest()) == model
     assert progress(base, SHARD) == 2
-    assert merge_run(task).was_already_merged
+    assert merge_runs([task]).was_already_merged
 
 
 def merge_table(uri: str) -> None:

@@ -15,7 +15,7 @@ from weir.engine.runner import ThreadRunner
 from weir.errors import ConflictError
 from weir.format.shard_manifest import FlushedGeneration
 from weir.merge import merge_insert, new_rows
-from weir.merge.commit import merge_run, merge_runs
+from weir.merge.commit import merge_runs
 from weir.merge.merge_insert import _Merge
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask
 from weir.merge.service import group_merges, merge_generations
@@ -100,7 +100,7 @@ def test_what_others_merge_in_between_is_left_to_them(
         if len(calls) == 1:
             monkeypatch.setattr(module, "read_runs", read)
             for other in commits:
-                merge_run(tasks[other])
+                merge_runs([tasks[other]])
         return run
 
     monkeypatch.setattr(module, "read_runs", held_up)

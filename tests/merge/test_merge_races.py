@@ -31,7 +31,7 @@ from weir.engine import failpoint
 from weir.errors import ConflictError
 from weir.format.shard_manifest import FlushedGeneration
 from weir.merge import merge_insert, waves
-from weir.merge.commit import MergeResult, merge_run
+from weir.merge.commit import MergeResult, merge_runs
 from weir.merge.plan import MergeTask
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a002")
@@ -99,8 +99,8 @@ def test_the_slower_merger_of_the_same_generation_does_nothing(
     apply(model, base, rows)
     task = task_of(base, write_generation(base, SHARD, 1, rows))
     faster: list[MergeResult] = []
-    with interrupted(place, lambda: faster.append(merge_run(task))):
-        slower = merge_run(task)
+    with interrupted(place, lambda: faster.append(merge_runs([task]))):
+        slower = merge_runs([task])
     assert not faster[0].was_already_merged
     assert slower.was_already_merged
     assert contents(base.latest()) == model
@@ -115,11 +115,11 @@ def test_a_late_merger_does_not_undo_newer_generations(tmp_path: Path, place: st
     second = write_generation(base, SHARD, 2, [(1, "again"), (2,), (5, "new")])
 
     def overtake() -> None:
-        merge_run(task_of(base, first))
-        merge_run(task_of(base, second))
+        merge_runs([task_of(base, first)])
+        merge_runs([task_of(base, second)])
 
     with interrupted(place, overtake):
-        assert merge_run(task_of(base, first)).was_already_merged
+        assert merge_runs([task_of(base, first)]).was_already_merged
     assert contents(base.latest()) == {(1,): (1, "again"), (3,): (3, "base"), (5,): (5, "new")}
     assert progress(base, SHARD) == 2
 
@@ -146,10 +146,10 @@ def test_runs_that_overlap_come_to_the_same_rows(
         apply(model, base, rows)
 
     def overtake() -> None:
-        merge_run(task_of(base, *(generations[number] for number in overtaking)))
+        merge_runs([task_of(base, *(generations[number] for number in overtaking))])
 
     with interrupted(place, overtake):
-        merge_run(task_of(base, *generations.values()))
+        merge_runs([task_of(base, *generations.values())])
     assert contents(base.latest()) == model
     assert progress(base, SHARD) == 3
 
@@ -164,7 +164,7 @@ def test_a_foreign_change_of_a_row_that_is_deleted_is_retried(tmp_path: Path, me
     with interrupted(
         "merge.before_deletes" if merged_by == "library" else "merge.before_commit", change_by_hand
     ):
-        merge_run(task)
+        merge_runs([task])
     assert sorted(contents(base.latest())) == [(2,), (3,), (9,)]
 
 
@@ -187,7 +187,7 @@ def test_compaction_and_index_builds_may_come_in_between(tmp_path: Path, place: 
         update_details(base, lambda old: replace(old, num_shards=5))
 
     with interrupted(place, compact):
-        merge_run(task)
+        merge_runs([task])
     after = base.latest()
     assert contents(after) == model
     assert (after.details.num_shards, after.details.merged_generation(SHARD)) == (5, 1)
@@ -206,10 +206,10 @@ def test_endless_interference_is_a_conflict(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(failpoint, "reach", reach)
     with pytest.raises(ConflictError, match="2 attempts"):
-        merge_run(task)
+        merge_runs([task])
     monkeypatch.setattr(failpoint, "reach", original)
     assert progress(base, SHARD) == 0
-    assert not merge_run(task).was_already_merged
+    assert not merge_runs([task]).was_already_merged
 
 
 def test_threads_that_merge_the_same_generations(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_threads_that_merge_the_same_generations(tmp_path: Path) -> None:
 
     def merge(run: int) -> None:
         runs = (generations[start : start + run] for start in range(0, len(generations), run))
-        results.extend(merge_run(task_of(base, *one)) for one in runs)
+        results.extend(merge_runs([task_of(base, *one)]) for one in runs)
 
     together(*(lambda run=run: merge(run) for run in (1, 2, 3, 5)))
     assert contents(base.latest()) == model
@@ -249,7 +249,7 @@ def test_threads_that_merge_different_shards_into_the_same_fragments(tmp_path: P
 
     def merge(tasks: list[MergeTask]) -> None:
         for task in tasks:
-            assert not merge_run(task).was_already_merged
+            assert not merge_runs([task]).was_already_merged
             extend_key_index(base)
 
     together(*(lambda tasks=tasks: merge(tasks) for tasks in work))
@@ -259,7 +259,7 @@ def test_threads_that_merge_different_shards_into_the_same_fragments(tmp_path: P
 
 def merge_each(tasks: list[MergeTask]) -> None:
     for task in tasks:
-        say(merged=len(merge_run(task).generations))
+        say(merged=len(merge_runs([task]).generations))
 
 
 def test_processes_that_merge_the_same_generations(tmp_path: Path) -> None:

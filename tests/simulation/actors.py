@@ -36,7 +36,7 @@ from weir.log.manifest_store import list_shards
 from weir.lsm.keys import KeySet
 from weir.maintenance.compact import compact
 from weir.maintenance.garbage.garbage import collect_garbage
-from weir.merge.commit import merge_run, merge_runs
+from weir.merge.commit import merge_runs
 from weir.merge.plan import MergeTask, plan_merge
 from weir.merge.service import merge_generations, merge_rounds
 from weir.merge.waves import merge_in_waves
@@ -338,7 +338,7 @@ def merge_once(world: World) -> None:
         merge_rounds_once(world, tasks)
         return
     for task in tasks:
-        merge_run(task)
+        merge_runs([task])
 
 
 def merge_rounds_once(world: World, tasks: Sequence[MergeTask]) -> None:

@@ -24,7 +24,7 @@ from weir.engine.runner import ThreadRunner
 from weir.format import layout
 from weir.log.manifest_store import list_shards
 from weir.maintenance.garbage.garbage import collect_garbage
-from weir.merge.commit import merge_run
+from weir.merge.commit import merge_runs
 from weir.merge.plan import plan_merge
 from weir.sharding.shard_values import field_types
 from weir.storage.counting import CountingStore
@@ -117,7 +117,7 @@ def test_generations_that_have_been_merged_since_do_not_count(table: weir.Table)
     # Merged by somebody who publishes nothing.
     manifests = [view.manifest for view in table.internals.reader.take_newest().shards]
     for task in plan_merge(base.store, base.details, manifests):
-        merge_run(task)
+        merge_runs([task])
     assert published_shards(base.latest()) == stale
     assert any(one.flushed_generations for one in stale)
     assert read(table) == MERGED | dict.fromkeys(range(5, 15), "newer")

@@ -21,17 +21,12 @@ from weir.merge.replaced_rows import ROWS_PER_LOOK, searched_index
 from weir.merge.result import MergeResult
 from weir.merge.waves import merge_in_waves
 
-__all__ = ["MergeResult", "can_be_divided", "merge_run", "merge_runs", "pays_to_divide"]
+__all__ = ["MergeResult", "can_be_divided", "merge_runs", "pays_to_divide"]
 
 _ROWS_TO_DIVIDE = 1_000
 _BASE_ROWS_PER_ROW = 4
 _BASE_ROWS_PER_TEXT = 50
 """Keys that are no single integers underneath are compared byte by byte, which costs many times as much."""
-
-
-def merge_run(task: MergeTask, *, base: BaseTable | None = None) -> MergeResult:
-    """Merge the run of one shard: see :func:`merge_runs`."""
-    return merge_runs((task,), base=base)
 
 
 def merge_runs(

@@ -38,7 +38,7 @@ from weir.format import layout
 from weir.lsm.generation import Generation
 from weir.maintenance.garbage import garbage
 from weir.maintenance.garbage.garbage import DEFAULT_FENCE_HORIZON
-from weir.merge.commit import merge_run
+from weir.merge.commit import merge_runs
 from weir.merge.plan import plan_merge
 from weir.merge.rows import read_runs
 from weir.storage.interface import Bytes, ObjectMeta
@@ -232,7 +232,7 @@ def test_a_merge_whose_generations_others_have_merged_and_collected(table: weir.
     store = Interrupted(table.uri)
     base = BaseTable.open(store)
     advance(table, clock, fences=True)
-    held_up = [merge_run(task, base=base) for task in tasks]
+    held_up = [merge_runs([task], base=base) for task in tasks]
     assert [one.was_already_merged for one in held_up] == [True]
     assert rows(weir.open(table.uri)) == EXPECTED
 
@@ -255,7 +255,7 @@ def test_a_merge_that_finds_its_generations_gone_while_it_reads(
 
     monkeypatch.setattr("weir.merge.merge_insert.read_runs", held_up)
     monkeypatch.setattr("weir.merge.new_rows.read_runs", held_up)
-    (result,) = [merge_run(task) for task in tasks]
+    (result,) = [merge_runs([task]) for task in tasks]
     assert result.was_already_merged
     assert rows(weir.open(table.uri)) == EXPECTED
 
