@@ -19,7 +19,7 @@ from benchmarks.harness import Case, Contender, Sense, Target, measure
 from weir.demo.typed_events import event_types, loaded, typed_batches
 from weir.events import EventStore
 
-__all__ = ["created", "run"]
+__all__ = ["Batch", "created", "run"]
 
 _WEIR, _SQLITE, _DUCKDB = "weir events", "SQLite", "DuckDB over Parquet"
 _SHOW, _QUERY = "weir, SHOW", "weir, the query"
@@ -29,7 +29,8 @@ _INGESTED = 20
 _DELAYS = "QUERY departed COUNT, TOTAL delay, AVG delay, MIN delay, MAX delay PER day BY carrier"
 _NAMES = ("scheduled", "departed", "arrived", "diverted", "cancelled")
 
-_Batch = list[tuple[str, pa.Table]]
+Batch = list[tuple[str, pa.Table]]
+"""Events that are written at once, those of a type together."""
 
 
 class WrongAnswerError(Exception):
@@ -78,7 +79,7 @@ def created(path: Path, carriers: list[str]) -> EventStore:
     return store
 
 
-def _carriers(batches: list[_Batch]) -> list[str]:
+def _carriers(batches: list[Batch]) -> list[str]:
     return sorted(
         {one for batch in batches for _, rows in batch for one in rows.column("carrier").unique().to_pylist()}
     )
@@ -87,7 +88,7 @@ def _carriers(batches: list[_Batch]) -> list[str]:
 # --- Writing -------------------------------------------------------------------------------------
 
 
-def _ingest(context: Context, place: Path, batches: list[_Batch]) -> Iterator[Case]:
+def _ingest(context: Context, place: Path, batches: list[Batch]) -> Iterator[Case]:
     numbers = itertools.count()
     few = batches[:_INGESTED]
     carriers = _carriers(batches)
@@ -170,7 +171,7 @@ def _insert(connection: sqlite3.Connection, rows: list[Any]) -> None:
     connection.execute("COMMIT")
 
 
-def _as_rows(batch: _Batch) -> list[tuple[str, str, int, str]]:
+def _as_rows(batch: Batch) -> list[tuple[str, str, int, str]]:
     """Return rows as SQLite takes them: made outside the timing, as Weir's Arrow tables are."""
     found = []
     for name, table in batch:
@@ -186,7 +187,7 @@ def _as_rows(batch: _Batch) -> list[tuple[str, str, int, str]]:
 # --- Asking --------------------------------------------------------------------------------------
 
 
-def _questions(context: Context, store: EventStore, export: Path, batches: list[_Batch]) -> Iterator[Case]:
+def _questions(context: Context, store: EventStore, export: Path, batches: list[Batch]) -> Iterator[Case]:
     connection = duckdb.connect()
     connection.execute("SET threads = 2")
     connection.execute("SET TimeZone = 'UTC'")
@@ -275,7 +276,7 @@ def _contender(name: str, call: Callable[[], object]) -> Contender:
     return Contender(name, session)
 
 
-def _remembered(context: Context, store: EventStore, batches: list[_Batch]) -> Case:
+def _remembered(context: Context, store: EventStore, batches: list[Batch]) -> Case:
     """Measure the first SHOW after another batch of events, and the query it stands for."""
     context.say("events: SHOW")
     turn = itertools.cycle(batches)

@@ -89,6 +89,26 @@ def test_large_fragments_are_left_alone(table: weir.Table) -> None:
     assert content(table) == expected
 
 
+def test_fragments_are_not_written_anew_to_be_a_little_larger(table: weir.Table) -> None:
+    table.indexes.create("category", "BITMAP")
+    for keys in (range(300), range(300, 600), range(600, 610), range(610, 620)):
+        upsert(table, keys, 1)
+        table.maintenance.merge()
+        table.maintenance.catch_up_indexes()
+    large = [one.fragment_id for one in lance.dataset(table.uri).get_fragments()][:2]
+    report = table.maintenance.compact(rows_per_fragment=500)
+    assert (report.fragments_removed, report.fragments_added) == (2, 1)
+    assert [one.fragment_id for one in lance.dataset(table.uri).get_fragments()][:2] == large
+    with table.writer() as writer:
+        writer.delete(list(range(40)))
+    table.maintenance.merge()
+    assert table.maintenance.compact(rows_per_fragment=500).fragments_removed >= 1
+    left = {one.fragment_id for one in lance.dataset(table.uri).get_fragments()}
+    assert large[0] not in left, "it has lost more than a tenth of its rows"
+    assert large[1] in left
+    assert content(table) == dict.fromkeys(range(40, 620), 1)
+
+
 def test_nothing_to_do(table: weir.Table) -> None:
     assert table.maintenance.compact().fragments_removed == 0
     upsert(table, range(10), 0)

@@ -476,3 +476,24 @@ def test_a_merge_is_divided_by_itself_where_it_pays(
     assert (report.rows_upserted, report.rows_deleted) == (rows // 2, rows // 2)
     assert len(seen) == commits - 1, "the library deletes first, and writes then"
     assert contents(base.latest()) == model
+
+
+@pytest.mark.parametrize(("first", "is_divided"), [(400, True), (-150, True), (399, False)])
+def test_many_rows_that_replace_none_are_merged_by_tasks(
+    tmp_path: Path, first: int, is_divided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weir.merge.commit, "_ROWS_TO_DIVIDE", 80)
+    monkeypatch.setattr(weir.merge.commit, "ROWS_PER_NEW_FRAGMENT", 100)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
+    table = weir.create(tmp_path / "table", schema, primary_key="id", fsync=False)
+    seen: list[str] = []
+    monkeypatch.setattr(failpoint, "reach", seen.append)
+    model: dict[int, str] = {}
+    for keys, value in ((range(400), "base"), (range(first, first + 150), "new")):
+        with table.writer() as writer:
+            writer.upsert(pa.table({"id": list(keys), "value": [value] * len(keys)}, schema=schema))
+        model |= dict.fromkeys(keys, value)
+        seen.clear()
+        assert table.maintenance.merge().rows_upserted == len(keys)
+    assert ("merge.between_waves" in seen) is is_divided
+    assert dict(zip(*table.scan().to_table().to_pydict().values(), strict=True)) == model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ class CompactionOptions:
 
     target_rows_per_fragment: int
     materialize_deletions_threshold: float
+    excluded_fragment_ids: Sequence[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ class Compaction:
             chosen.clear()
 
         for one in dataset.at.fragments:
-            if one.rows >= options.target_rows_per_fragment and not _is_worn(one, options):
+            is_whole = one.rows >= options.target_rows_per_fragment and not _is_worn(one, options)
+            if is_whole or one.number in options.excluded_fragment_ids:
                 close()
                 continue
             chosen.append(one)

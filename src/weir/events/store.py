@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from weir.engine.freed_memory import give_back_freed_memory
 from weir.errors import (
     InputError,
     LeaseHeldError,
@@ -844,6 +845,7 @@ class EventStore:
         elif catalog.swept_at is not None:
             done = partial(without_swept, looked=catalog, began=began, horizon=horizon)
             self._known = self._stored_catalog.change(done)
+        give_back_freed_memory()
         return MaintainReport(erasure, reports)
 
     def _drop_outdated(self) -> None:

@@ -35,6 +35,8 @@ __all__ = ["CompactReport", "CompactTask", "compact", "rewrite"]
 _log = get_logger(__name__)
 
 _DEFAULT_MAX_DELETED = 0.1
+_LARGE_SHARE = 0.5
+"""Of the rows to make fragments of: a fragment with so many is not written anew to be a little larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def compact(
     runner : Runner
         Writes the new fragments.
     rows_per_fragment : int, default 1,048,576
-        Rows to make fragments of.
+        Rows to make fragments of; one with half as many stays as it is.
     max_deleted : float, default 0.1
         Share of a fragment's rows that may be deleted before it is rewritten, from 0 to 1.
     on_progress : callable, optional
@@ -145,7 +147,9 @@ def compact(
         return _compact_sorted(base.latest(), runner, rows_per_fragment, max_deleted, on_progress)
     base = _with_own_segments(_with_common_segments(base.latest(), rows_per_fragment))
     options = CompactionOptions(
-        target_rows_per_fragment=rows_per_fragment, materialize_deletions_threshold=max_deleted
+        target_rows_per_fragment=rows_per_fragment,
+        materialize_deletions_threshold=max_deleted,
+        excluded_fragment_ids=_left_alone(base, rows_per_fragment, max_deleted),
     )
     try:
         planned = Compaction.plan(base.dataset, options).tasks
@@ -209,6 +213,20 @@ def _told(report: CompactReport) -> CompactReport:
     return report
 
 
+def _left_alone(base: BaseTable, rows_per_fragment: int, max_deleted: float) -> list[int]:
+    """Return the fragments that are large enough, and have lost few rows."""
+    return [
+        one.fragment_id
+        for one in base.dataset.get_fragments()
+        if _is_large(one.count_rows(), rows_per_fragment)
+        and one.num_deletions <= max_deleted * one.physical_rows
+    ]
+
+
+def _is_large(rows: int, rows_per_fragment: int) -> bool:
+    return rows >= _LARGE_SHARE * rows_per_fragment
+
+
 def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
     """Let indexes cover small fragments by one segment each.
 
@@ -216,7 +234,7 @@ def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
     fragment with a segment of its own.
     """
     rows = {one.fragment_id: one.count_rows() for one in base.dataset.get_fragments()}
-    small = {fragment_id for fragment_id, count in rows.items() if count < rows_per_fragment}
+    small = {one for one, count in rows.items() if not _is_large(count, rows_per_fragment)}
     if len(small) < 2:
         return base
     for index in existing_indexes(base.dataset):

@@ -7,7 +7,7 @@ from the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weir.base.row_commit import fragment_sizes, rows_can_be_committed
 from weir.base.table import BaseTable
@@ -86,12 +86,20 @@ def can_be_divided(base: BaseTable) -> bool:
     return plain and rows_can_be_committed()
 
 
-def pays_to_divide(base: BaseTable, rows: int, base_rows: int, *, is_distributed: bool = False) -> bool:
+def pays_to_divide(
+    base: BaseTable,
+    rows: int,
+    base_rows: int,
+    *,
+    is_distributed: bool = False,
+    are_new: Callable[[], bool] = lambda: False,
+) -> bool:
     """Whether tasks merge some rows at least as fast as the library does.
 
     They do where they find the rows to replace in the key index alone, of enough rows to make up for what
     planning and committing by itself costs. Without an index both read all keys, and the library faster;
-    and of a table that becomes another for the most part, it reads and writes in one go. Machines that work
+    and of a table that becomes another for the most part, it reads and writes in one go, unless there is
+    nothing to replace in it: then tasks need not have the rows in memory. Machines that work
     that run in parallel are faster as soon as there is work for several of them.
 
     Parameters
@@ -104,6 +112,9 @@ def pays_to_divide(base: BaseTable, rows: int, base_rows: int, *, is_distributed
         Rows of the base table.
     is_distributed : bool, default False
         Whether the tasks run on machines of their own.
+    are_new : callable, optional
+        Returns whether the base table has none of the rows' keys, as far as their bounds tell. Asked only of
+        many rows. Default: it may have.
     """
     if rows < _ROWS_TO_DIVIDE or not can_be_divided(base):
         return False
@@ -116,6 +127,6 @@ def pays_to_divide(base: BaseTable, rows: int, base_rows: int, *, is_distributed
     is_one_number = len(base.primary_key) == 1 and is_number(kind)
     least = _BASE_ROWS_PER_ROW if is_one_number else _BASE_ROWS_PER_TEXT
     if rows * least > base_rows:
-        return False
+        return rows >= ROWS_PER_NEW_FRAGMENT and not index.lacking and are_new()
     unindexed = sum(size for number, size in fragment_sizes(base.dataset).items() if number in index.lacking)
     return unindexed * _BASE_ROWS_PER_ROW <= base_rows

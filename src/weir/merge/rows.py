@@ -46,6 +46,7 @@ __all__ = [
     "RunRows",
     "SettledRuns",
     "WholeGeneration",
+    "catalog_of",
     "open_generation",
     "read_rows",
     "read_runs",
@@ -339,7 +340,7 @@ def _refuse_damaged(task: MergeTask, flushed: FlushedGeneration) -> None:
     if not task.store.is_local:
         return
     path = layout.generation_path(task.shard_id, flushed.path)
-    catalog = _catalog(task, flushed)
+    catalog = catalog_of(task, flushed)
     if catalog is None:
         return
     kept = {name: one for name, one in catalog.checksums.items() if name.partition("/")[0] in _ROWS}
@@ -351,7 +352,8 @@ def _refuse_damaged(task: MergeTask, flushed: FlushedGeneration) -> None:
         )
 
 
-def _catalog(task: MergeTask, flushed: FlushedGeneration) -> GenerationCatalog | None:
+def catalog_of(task: MergeTask, flushed: FlushedGeneration) -> GenerationCatalog | None:
+    """Return what is known of a generation; None where its writer has left nothing."""
     path = f"{layout.generation_path(task.shard_id, flushed.path)}/{layout.CATALOG}"
     try:
         return generation_catalog.decode(task.store.get(path), where=f"{task.store.uri}/{path}")
@@ -384,7 +386,7 @@ def _columns(
 ) -> Resolution:
     """Return how the columns of a table are made of those of a generation."""
     stored = partial(stored_columns, task.store, task.shard_id, flushed)
-    return generation_columns(dataset, schema, lambda: _catalog(task, flushed), stored)
+    return generation_columns(dataset, schema, lambda: catalog_of(task, flushed), stored)
 
 
 def _scan_keys(dataset: lance.LanceDataset, keys: Resolution) -> Iterator[pa.RecordBatch]:

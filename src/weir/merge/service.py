@@ -28,6 +28,7 @@ from weir.errors import ConflictError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
 from weir.format.unknown_fields import has_unknown_fields
+from weir.merge.bounds import have_new_keys
 from weir.merge.commit import MergeResult, can_be_divided, merge_runs, pays_to_divide
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
 from weir.merge.policy import ALWAYS, MergePolicy
@@ -299,7 +300,8 @@ def merge_generations(
     rows = sum(task.rows for task in tasks)
     if divided is None:
         spread = is_distributed(runner)
-        divided = is_due and pays_to_divide(base, rows, base_rows, is_distributed=spread)
+        are_new = partial(have_new_keys, base, tasks)
+        divided = is_due and pays_to_divide(base, rows, base_rows, is_distributed=spread, are_new=are_new)
     divided = divided and is_due and can_be_divided(base)
     groups = (merge_rounds(tasks) if divided else group_merges(tasks)) if is_due else ()
     total = sum(group.shards for group in groups)

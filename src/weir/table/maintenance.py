@@ -147,7 +147,7 @@ class TableMaintenance:
         Parameters
         ----------
         rows_per_fragment : int
-            Rows to make fragments of. Default 1,048,576.
+            Rows to make fragments of; one with half as many stays as it is. Default 1,048,576.
         max_deleted : float
             Share of a fragment's rows that may be deleted before it is rewritten. Default 0.1.
         runner : Runner, optional
