@@ -145,7 +145,10 @@ def test_the_first_search_by_an_index(
 
 
 def test_merges(endpoint: RecordedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a merge has to read, its one commit of rows, and another one for the index and the shards."""
+    """What a merge has to read, its one commit of rows, and another one for the index and the shards.
+
+    Whether the version is there still that the second one is put above is asked while its transaction is stored.
+    """
     monkeypatch.setenv("WEIR_MAINTENANCE", "off")
     uri, options = endpoint.endpoint.new_uri(), endpoint.endpoint.options
     table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
@@ -154,13 +157,18 @@ def test_merges(endpoint: RecordedEndpoint, monkeypatch: pytest.MonkeyPatch) -> 
         writer.flush()
         with endpoint.recorded() as trips:
             assert table.maintenance.merge().rows_upserted == 10
-        assert len(trips) <= 19, names(trips)
+        assert len(trips) <= 20, names(trips)
         writer.upsert(rows(50))
         writer.flush()
+        endpoint.answers_after(LATENCY)
         with endpoint.recorded() as trips:
             assert table.maintenance.merge().rows_upserted == 10
+        endpoint.answers_after(0)
         # The keys of the rows that the merge before has merged.
-        assert len(trips) <= 20, names(trips)
+        assert len(trips) <= 21, names(trips)
+        put = next(one for one in reversed(trips) if "/_transactions/" in one.path)
+        beside = [one for one in trips if one.began < put.ended and put.began < one.ended]
+        assert [one.method for one in beside if one.path.endswith(".manifest")] == ["GET"], names(beside)
     assert table.scan().count() == 20
 
 

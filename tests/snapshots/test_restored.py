@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
+from weir.base import index_changes, publish
+from weir.base.details_commit import update_details
+from weir.engine import failpoint
 from weir.engine.context import default_context
-from weir.errors import CorruptionError, FencedError
+from weir.errors import ConflictError, CorruptionError, FencedError
+from weir.maintenance import compact
 from weir.snapshots import shard_view
+from weir.storage.interface import ObjectStore
 
 __all__ = ["s3_endpoint"]
 
@@ -185,6 +193,103 @@ def test_a_restored_table_on_an_object_store(s3_endpoint: S3Endpoint) -> None:
         writer.upsert([{"id": 3, "name": "refused"}])
     write(reader, 2, name="after")
     assert names(reader) == names(table) == {1: "kept", 2: "after"}
+
+
+def restore_objects(store: ObjectStore, backup: dict[str, bytes]) -> None:
+    store.delete([one.path for one in store.list("")])
+    for path, data in backup.items():
+        store.put(path, data)
+
+
+def after_the_call(module: object, name: str, then: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    """Have a function do something else as well, once, before it returns."""
+    real, left = getattr(module, name), [then]
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        found = real(*args, **keywords)
+        while left:
+            left.pop()()
+        return found
+
+    patch.setattr(module, name, call)
+
+
+def at_failpoint(name: str, then: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    left = [then]
+    patch.setattr(failpoint, "reach", lambda place: left.pop()() if place == name and left else None)
+
+
+def add_column(table: weir.Table) -> None:
+    table.alter(add=[pa.field("more", pa.int64())])
+
+
+def index_names(table: weir.Table) -> None:
+    table.indexes.create("name", "BTREE")
+
+
+def record_a_default(table: weir.Table) -> None:
+    update_details(
+        table.internals.base,
+        lambda details: replace(details, writer_config_defaults={**details.writer_config_defaults, "a": "b"}),
+    )
+
+
+@pytest.mark.parametrize("where", ["disk", "store"])
+@pytest.mark.parametrize("commit", ["merge", "compaction", "columns", "index", "details"])
+def test_nobody_commits_above_a_table_that_was_restored_meanwhile(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, commit: str, where: str
+) -> None:
+    """The number of the next version is free again: nothing but a look at the one before it tells."""
+    options, place = {}, str(tmp_path / "t")
+    if where == "store":
+        endpoint = request.getfixturevalue("s3_endpoint")
+        options, place = endpoint.options, endpoint.new_uri()
+    table = weir.create(place, SCHEMA, primary_key="id", storage_options=options)
+    # So many that the merge is divided, and commits by itself.
+    rows = 1_200 if commit == "merge" else 12
+    write(table, *range(5 * rows), name="kept", flush=True)
+    table.maintenance.merge()
+    store = table.internals.store
+    backup = {one.path: bytes(store.get(one.path)) for one in store.list("")}
+    for _ in range(2):
+        write(table, *range(rows), name="lost", flush=True)
+        table.maintenance.merge()
+    write(table, *range(rows), name="lost too", flush=True)
+
+    def restored() -> None:
+        restore_objects(store, backup)
+
+    work: Callable[[weir.Table], object]
+    match commit:
+        case "merge":
+            at_failpoint("merge.before_commit", restored, monkeypatch)
+            work = lambda table: table.maintenance.merge()  # noqa: E731
+        case "compaction":
+            after_the_call(compact, "rewrite", restored, monkeypatch)
+            work = lambda table: table.maintenance.compact()  # noqa: E731
+        case "columns":
+            at_failpoint("alter.before_publish", restored, monkeypatch)
+            work = add_column
+        case "index":
+            after_the_call(index_changes, "_refuse_taken_name", restored, monkeypatch)
+            work = index_names
+        case _:
+            after_the_call(publish, "mem_wal_index_change", restored, monkeypatch)
+            work = record_a_default
+    with pytest.raises(ConflictError, match=r"a backup was put in the place of the table") as refused:
+        work(table)
+    assert refused.value.where == store.uri
+    there = {one.path for one in store.list("_versions")}
+    assert {path for path in there if path.endswith(".manifest")} == {
+        path for path in backup if path.startswith("_versions") and path.endswith(".manifest")
+    }
+    fresh = weir.open(place, storage_options=options)
+    for seen in (table, fresh):
+        assert set(names(seen).values()) == {"kept"}
+    # A handle of before goes on with the table that is there.
+    work(table)
+    assert set(names(fresh).values()) == {"kept"}
+    assert not fresh.maintenance.verify().findings
 
 
 @pytest.mark.parametrize("flush", [False, True])

@@ -27,7 +27,7 @@ from weir.base.alteration import Alteration, AlteredSchema
 from weir.base.column_marks import births_to_mark
 from weir.base.details_commit import wait_for_turn
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.manifest import TableManifest, read_manifest
+from weir.base.manifest import TableManifest
 from weir.base.newest import saw
 from weir.base.property_changes import PropertyChanges
 from weir.base.publish import publish_schema
@@ -95,7 +95,7 @@ def alter_base_table(
             wait_for_turn(attempt)
             base = base.latest_to_change()
             try:
-                manifest = read_manifest(base.store, base.version)
+                manifest = base.manifest()
             except ObjectNotFoundError:
                 continue  # cleaned up, so there is a newer version
             fields = decode_fields(manifest.data, where=manifest.where)

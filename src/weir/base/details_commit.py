@@ -70,7 +70,7 @@ def update_details(
     Raises
     ------
     ConflictError
-        Others committed during every attempt.
+        Others committed during every attempt; or a backup was put in the place of the table.
     InputError
         The change would take back merge progress.
     TableNotFoundError
@@ -123,6 +123,8 @@ def commit_details(
         wait_for_turn(attempt)
         if attempt or base.torn or not is_newest:
             base = base.latest_to_change()
+        if attempt or base.version <= begun.version:
+            begun.refuse_restored(base)
         if segments is not None and (attempt or base.version_key != begun.version_key):
             break
         changed = without_lacking(change(base.details), lacking, base.dataset)

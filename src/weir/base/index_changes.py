@@ -160,7 +160,7 @@ def drop_index(base: BaseTable, name: str) -> BaseTable:
         if _DECLARED + name in dataset.config():
             dataset.delete_config_keys([_DECLARED + name])
 
-    dropped = commit_with_library(base, drop, doing=f"dropping the index {name!r}")
+    dropped = commit_with_library(base.latest(), drop, doing=f"dropping the index {name!r}")
     return update_details(dropped, lambda details: _not_maintained(details, name))
 
 

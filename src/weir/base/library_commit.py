@@ -46,17 +46,21 @@ def commit_with_library(
     Raises
     ------
     ConflictError
-        Concurrent commits got in the way of every attempt.
+        Concurrent commits got in the way of every attempt; or a backup was put in the place of the table.
     StorageError
         The library failed otherwise.
     """
     attempts = attempts or _MAX_ATTEMPTS
-    base = note_unknown_fields(base.latest_to_change())
+    begun = base
+    base = base.latest_to_change()
+    begun.refuse_restored(base)
+    base = note_unknown_fields(base)
     before = base.details
     for attempt in range(attempts):
         if attempt:
             wait_for_turn(attempt)
             base = base.latest_to_change()
+            begun.refuse_restored(base)
         try:
             with committing(base.store, base.dataset) as dataset:
                 change(base, dataset)

@@ -40,12 +40,15 @@ class TableManifest:
         The whole file.
     where : str
         Its location, for errors.
+    stored : Bytes, optional
+        What the file holds, where ``data`` was made of it to have the library build on it.
     """
 
     version: int
     path: str
     data: Bytes
     where: str
+    stored: Bytes | None = None
 
     @property
     def nbytes(self) -> int:

@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -25,9 +26,11 @@ from lance.dataset import Index, LanceOperation
 from weir.base.durability import make_durable, record_new_files, refuse_torn_files, sync_objects
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, manifest_path, read_manifest
+from weir.base.predecessor import has_newer, is_there, restored_meanwhile
 from weir.base.scratch import scratch_directory
 from weir.base.spent_versions import is_spent
 from weir.base.whole_files import refuse_torn_build
+from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ObjectExistsError, ObjectNotFoundError
 from weir.format import first_index_details, index_details
 from weir.format.first_index_details import FirstIndexDetails
@@ -175,7 +178,7 @@ def as_of_today(manifest: TableManifest, details: IndexDetails) -> TableManifest
     data = with_index_details(
         manifest.data, index_details.INDEX_NAME, index_details.encode(details), where=manifest.where
     )
-    return replace(manifest, data=data)
+    return replace(manifest, data=data, stored=manifest.data if manifest.stored is None else manifest.stored)
 
 
 def publish_operation(
@@ -213,7 +216,12 @@ def publish_operation(
         except LIBRARY_ERRORS as error:
             raise storage_failure(error, "building the table's next version", where=store.uri) from error
         return publish_version(
-            store, scratch, manifest.version + 1, counts_down=manifest.counts_down, changed=changed
+            store,
+            scratch,
+            manifest.version + 1,
+            counts_down=manifest.counts_down,
+            changed=changed,
+            after=manifest,
         )
 
 
@@ -262,7 +270,9 @@ def publish_schema(
             except LIBRARY_ERRORS as error:
                 raise storage_failure(error, "building the table's next version", where=store.uri) from error
             if last:
-                published = publish_version(store, scratch, version + 1, counts_down=manifest.counts_down)
+                published = publish_version(
+                    store, scratch, version + 1, counts_down=manifest.counts_down, after=manifest
+                )
                 if published is not None:
                     with contextlib.suppress(ObjectNotFoundError):  # cleaned up already
                         record_new_files(store, manifest, read_manifest(store, published))
@@ -317,6 +327,7 @@ def publish_version(
     *,
     counts_down: bool,
     changed: Callable[[bytes], bytes] | None = None,
+    after: TableManifest | None = None,
 ) -> int | None:
     """Publish a version that the library has built in a scratch directory.
 
@@ -332,6 +343,8 @@ def publish_version(
         How the table names its manifests.
     changed : callable, optional
         What is to be made of the manifest before it is published.
+    after : TableManifest, optional
+        As for :func:`publish_manifest`.
 
     Returns
     -------
@@ -341,7 +354,7 @@ def publish_version(
     manifest, transactions = built_version(store, scratch, version, counts_down=counts_down)
     if changed is not None:
         manifest = replace(manifest, data=changed(bytes(manifest.data)))
-    return publish_manifest(store, manifest, transactions)
+    return publish_manifest(store, manifest, transactions, after=after)
 
 
 def built_version(
@@ -370,7 +383,11 @@ def built_version(
 
 
 def publish_manifest(
-    store: ObjectStore, manifest: TableManifest, transactions: Mapping[str, bytes]
+    store: ObjectStore,
+    manifest: TableManifest,
+    transactions: Mapping[str, bytes],
+    *,
+    after: TableManifest | None = None,
 ) -> int | None:
     """Publish a version whose other files are in the table already.
 
@@ -382,6 +399,9 @@ def publish_manifest(
         The version.
     transactions : mapping of str to bytes
         The transaction file that it names, by its path.
+    after : TableManifest, optional
+        The version that it was built on, which has to be there still: that is asked while the transaction
+        file is stored, and so takes no time. Default: it comes after none that is in this store.
 
     Returns
     -------
@@ -390,14 +410,27 @@ def publish_manifest(
 
     Raises
     ------
+    ConflictError
+        The version that it was built on is gone, and nothing newer is there. Nothing was published.
     StorageError
         Some is missing of a file that the library has written. Nothing was published.
     """
     version, path = manifest.version, manifest.path
+    followed = partial(_is_followed, store, after)
+    # On a disk it says more than a look at the files does, which may be gone too, and takes no time there.
+    if store.is_local and not followed():
+        return None
     refuse_torn_files(store, manifest)
-    for name, content in transactions.items():
-        # Random names: nothing refers to them until the manifest has its place.
-        store.put(name, content)
+    # Random names: nothing refers to them until the manifest has its place.
+    steps: list[Callable[[], bool | None]] = [
+        partial(store.put, name, content) for name, content in transactions.items()
+    ]
+    if not store.is_local:
+        steps.append(followed)
+    for goes_on in concurrent_map(_done, steps, is_local=store.is_local, engine=store.engine):
+        if goes_on is False:
+            store.delete(transactions)
+            return None
     try:
         store.put_if_absent(path, manifest.data)
     except ObjectExistsError:
@@ -411,3 +444,16 @@ def publish_manifest(
         store.delete([path, *transactions])
         return None
     return version
+
+
+def _done(step: Callable[[], bool | None]) -> bool | None:
+    return step()
+
+
+def _is_followed(store: ObjectStore, after: TableManifest | None) -> bool:
+    """Whether a version may be published after another one; not if others have published a newer one."""
+    if after is None or is_there(store, after):
+        return True
+    if has_newer(store, after.version):
+        return False
+    raise restored_meanwhile(store.uri, after.version)

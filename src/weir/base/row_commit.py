@@ -308,7 +308,7 @@ def commit_rows(
             for one in (manifest, built)
         )
         refuse_damaged_deletions(store, before, frozenset(after))
-    version = publish_manifest(store, built, transactions)
+    version = publish_manifest(store, built, transactions, after=manifest)
     if version is not None:
         record_new_files(store, manifest, built)
     return version

@@ -24,6 +24,7 @@ from weir.base.library_session import LibrarySession
 from weir.base.lineage import begin_another, lineage_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.newest_manifest import read_first_listed
+from weir.base.predecessor import restored_meanwhile
 from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
 from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import Wave, ask_both
@@ -633,6 +634,27 @@ class BaseTable:
             set_aside(self._store)
             base = base.latest()
         return base
+
+    def refuse_restored(self, newer: BaseTable) -> None:
+        """Make sure that what was made for this version is committed above no other table.
+
+        Two requests at most, where somebody has committed meanwhile.
+
+        Raises
+        ------
+        ConflictError
+            ``newer``, the newest version there is, cannot come after this one: a backup was put in the place
+            of the table.
+        """
+        if newer.version_key == self.version_key:
+            return
+        if newer.version > self.version:
+            try:
+                if read_manifest(self._store, self._version).identity == self._version_identity:
+                    return
+            except ObjectNotFoundError:
+                return  # cleaned up
+        raise restored_meanwhile(self.uri, self.version)
 
     def at_version(self, version: int, identity: bytes = b"") -> BaseTable:
         """Return the table as it was at another version.

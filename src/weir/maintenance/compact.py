@@ -287,6 +287,7 @@ def _commit(
     try:
         return commit_with_library(base, committing(results), doing="compaction", attempts=2), results
     except ConflictError:
+        base.refuse_restored(base.latest())
         committed = []
         for result in results:
             try:

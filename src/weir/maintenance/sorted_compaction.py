@@ -166,7 +166,8 @@ def compact_sorted(
             base = commit_with_library(base, _replacing(result), doing="compaction", attempts=2)
             committed.append(result)
         except ConflictError:
-            base = base.latest()
+            planned, base = base, base.latest()
+            planned.refuse_restored(base)
             if _is_committed(base, result):
                 committed.append(result)
         if on_progress is not None:

@@ -18,7 +18,6 @@ from lance.fragment import FragmentMetadata
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import sync_objects
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.manifest import read_manifest
 from weir.base.merge_guard import guard_id
 from weir.base.publish import publish_schema
 from weir.base.row_commit import append_fragments
@@ -102,7 +101,7 @@ class AppendedRows:
             The version, or None if somebody else has published one meanwhile.
         """
         try:
-            manifest = read_manifest(base.store, base.version)
+            manifest = base.manifest()
         except ObjectNotFoundError:
             return None
         failpoint.reach("merge.before_commit")

@@ -26,7 +26,6 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.base.details_commit import wait_for_turn
-from weir.base.manifest import read_manifest
 from weir.base.merge_guard import guard_id
 from weir.base.row_commit import FragmentLeft, RowChange, commit_rows, deletion_files, fragments_of
 from weir.base.table import BaseTable
@@ -188,7 +187,7 @@ class _Work:
             marks.append(MergedGeneration(task.shard_id, task.last_generation))
             # The library's merges of the same generations are refused by it (weir.base.merge_guard).
             marks.append(MergedGeneration(guard_id(task.shard_id), merged[task.shard_id] + 1))
-        manifest = read_manifest(base.store, base.version)
+        manifest = base.manifest()
         self.is_open = False
         version = commit_rows(base.store, manifest, RowChange(left, new), marks)
         self.is_open = version is None

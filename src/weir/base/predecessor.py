@@ -1,0 +1,43 @@
+"""The version that a commit is made on top of, looked at again right before the commit is published.
+
+Nothing else would tell that a backup was put in the place of a table meanwhile: the number that comes after
+is free again, and whoever takes it puts what has become of the former table above the restored one.
+"""
+
+from __future__ import annotations
+
+from weir.base.manifest import VERSIONS, TableManifest, manifest_version
+from weir.errors import ConflictError, ObjectNotFoundError
+from weir.storage.interface import ObjectStore
+
+__all__ = ["has_newer", "is_there", "restored_meanwhile"]
+
+_LOOKED_AT = 4096
+"""Bytes at the end of a manifest: when it was made and by which transaction, so that no two have the same."""
+
+
+def is_there(store: ObjectStore, manifest: TableManifest) -> bool:
+    """Whether a version is there still, and no other one has its number. One request, of few bytes."""
+    written = manifest.data if manifest.stored is None else manifest.stored
+    start = max(0, len(written) - _LOOKED_AT)
+    try:
+        found = store.get_range(manifest.path, start, _LOOKED_AT + 1)
+    except ObjectNotFoundError:
+        return False
+    return bytes(found) == bytes(memoryview(written)[start:])
+
+
+def has_newer(store: ObjectStore, version: int) -> bool:
+    """Whether there is a newer version, so that a version that is gone was cleaned up, or set aside."""
+    listed = (manifest_version(entry.path) for entry in store.list(VERSIONS))
+    return any(found is not None and found > version for found in listed)
+
+
+def restored_meanwhile(where: str, version: int) -> ConflictError:
+    """Return the error for a commit on top of a version that is gone, with nothing newer in its place."""
+    return ConflictError(
+        f"version {version} of the table is not there any more, which this was about to be committed above: "
+        "a backup was put in the place of the table, or it was removed",
+        where=where,
+        hint="Nothing was committed. Run it again, on the table that is there now",
+    )
