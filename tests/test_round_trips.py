@@ -147,7 +147,7 @@ def test_the_first_search_by_an_index(
 def test_merges(endpoint: RecordedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a merge has to read, its one commit of rows, and another one for the index and the shards.
 
-    Whether the version is there still that the second one is put above is asked while its transaction is stored.
+    Whether the version is there still that the second one is put above is asked beside its transaction.
     """
     monkeypatch.setenv("WEIR_MAINTENANCE", "off")
     uri, options = endpoint.endpoint.new_uri(), endpoint.endpoint.options
