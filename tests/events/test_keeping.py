@@ -319,6 +319,7 @@ QUERIES = {
     "rows": "QUERY a WHERE n > 2 OR g IS NULL",
     "groups": "QUERY a COUNT, COUNT n, TOTAL x, AVG x, MIN g, MAX n, COUNT UNIQUE n, COUNT UNIQUE g PER week"
     " BY g",
+    "sums": "QUERY a COUNT, COUNT n, TOTAL x, AVG x, MIN x, MAX x, MIN g, MAX g, MIN n, MAX n PER week BY n",
     "all": "QUERY a COUNT, AVG x, COUNT UNIQUE g, MIN n",
     "top": "QUERY a ORDER BY x DESC, n LIMIT 3 OFFSET 1 RETURN [n]",
     "largest": "QUERY a COUNT BY g ORDER BY count DESC LIMIT 2",

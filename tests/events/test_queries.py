@@ -24,9 +24,11 @@ from weir.engine.context import default_context
 from weir.errors import QueryError
 from weir.events.clock import HybridClock
 from weir.events.language.parser import parse
+from weir.events.query import selecting
 from weir.events.query.parts import run_query_by_parts, run_replay_by_parts
 from weir.events.query.planner import plan_query
 from weir.events.store import EventStore
+from weir.read.scan import Scan
 
 STATES = ["log", "flushed", "merged", "mixed"]
 
@@ -174,3 +176,33 @@ def test_totals_do_not_overflow(tmp_path: Path, by: str) -> None:
             writer.append("a", "c", {"n": 1, "x": -large})
             writer.append("a", "c", {"n": 1, "x": -large})
             assert store.show("total").to_table().column("total_x").to_pylist() == [large]
+
+
+def test_what_a_selection_may_find_is_counted_once_for_a_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    count = Scan.count
+
+    def counted(scan: Scan) -> int:
+        counts.append(count(scan))
+        return counts[-1]
+
+    monkeypatch.setattr(Scan, "count", counted)
+    there: list[tuple[str, int]] = []
+    with weir.events.create(tmp_path / "store", buckets=1) as store, store.writer() as writer:
+        store.define("a", {"kind": ["x", "y"], "n": "int"})
+        for most in (1000, 0):
+            monkeypatch.setattr(selecting, "_MOST_CANDIDATES", most)
+            for n in range(20):
+                there.append(("xy"[n % 2], n))
+                writer.append("a", "c", {"kind": "xy"[n % 2], "n": n})
+            store.maintain()
+            counts.clear()
+            for above in (5, 9):
+                writer.append("a", "c", {"kind": "x", "n": above + 1})
+                there.append(("x", above + 1))
+                found = store.execute(f"QUERY a WHERE kind = x AND n > {above}").to_table()
+                wanted = [n for kind, n in there if kind == "x" and n > above]
+                assert found.column("n").to_pylist() == wanted
+            assert len(counts) == 1

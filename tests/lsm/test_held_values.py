@@ -205,7 +205,7 @@ def leaves_out_base(table: weir.Table, condition: str) -> bool:
 
 def test_the_base_table_is_left_out_where_its_indexes_show_no_row(tmp_path: Path) -> None:
     table = merged_table(tmp_path / "table", {key: 7 if key == 3 else None for key in range(10)})
-    assert not leaves_out_base(table, "id > 9 OR number > 7")
+    assert leaves_out_base(table, "id > 9 OR number > 7"), "with nothing above it too"
     numbered(table, {20: None})
     assert leaves_out_base(table, "id > 9 OR number > 7")
     assert leaves_out_base(table, "id > 9")
@@ -256,3 +256,37 @@ def test_nothing_is_missing_for_what_is_left_out(
     }
     found = table.scan(["id"], filter=f"id > {key} OR number > {number}").to_table()
     assert sorted(found["id"].to_pylist()) == sorted(expected)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.integers(3, 12), st.none() | st.integers(0, 9), min_size=1), st.booleans()
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(3, 13),
+)
+def test_rows_are_the_newest_where_older_sources_are_left_out(
+    tmp_path_factory: pytest.TempPathFactory,
+    written: list[tuple[dict[int, int | None], bool]],
+    key: int,
+) -> None:
+    table = merged_table(tmp_path_factory.mktemp("newest") / "table", {1: 1, 3: 3})
+    expected: dict[int, int | None] = {1: 1, 3: 3}
+    for numbers, flush in written:
+        with table.writer(flush_on_close=flush) as writer:
+            # An entry each, and what is read at once becomes a run of its own.
+            for one, number in numbers.items():
+                if number is None:
+                    writer.delete([one])
+                    expected.pop(one, None)
+                else:
+                    writer.upsert([{"id": one, "number": number}])
+                    expected[one] = number
+        for above in (key, key + 2):
+            found = table.scan(filter=f"id > {above}").to_table().to_pydict()
+            rows = dict(zip(found["id"], found["number"], strict=True))
+            assert rows == {one: number for one, number in expected.items() if one > above}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir import MaintenanceReport
+from weir.engine.freed_memory import give_back_freed_memory
 from weir.errors import InputError, LeaseHeldError
 from weir.events.catalog import Catalog, Floor, Forgotten, Retention
 from weir.events.clock import HybridClock
@@ -34,6 +37,7 @@ __all__ = [
     "without_swept",
 ]
 
+_Report = TypeVar("_Report")
 _BATCH = 50_000
 _FORMER_KEPT = timedelta(seconds=15)
 """Longer than local disk keeps every version of what is swapped."""
@@ -167,12 +171,19 @@ def maintained(table: Table, catalog: Catalog, horizon: timedelta) -> Maintenanc
     # Earlier versions have what was erased, and are kept unless somebody says for how long.
     retention = None if is_swept and catalog.swept_at is None else horizon
     return MaintenanceReport(
-        merge=upkeep.merge(),
+        merge=_lean(upkeep.merge),
         expired=upkeep.expire(),
-        compact=upkeep.compact() if is_swept else upkeep.compact(max_deleted=0.0),
-        indexes=upkeep.catch_up_indexes(without_gone=not is_swept),
+        compact=_lean(upkeep.compact if is_swept else partial(upkeep.compact, max_deleted=0.0)),
+        indexes=_lean(partial(upkeep.catch_up_indexes, without_gone=not is_swept)),
         garbage=upkeep.collect_garbage(horizon=horizon, version_retention=retention),
     )
+
+
+def _lean(work: Callable[[], _Report]) -> _Report:
+    """Do some work, and give back the memory that it took: the next takes other memory, on other threads."""
+    done = work()
+    give_back_freed_memory()
+    return done
 
 
 def swept(catalog: Catalog, *, erasures: int) -> Catalog:

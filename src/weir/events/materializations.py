@@ -44,7 +44,7 @@ from weir.events.query.planner import QueryPlan, Window, plan_query
 from weir.events.query.running import ordered_rows, run_query, run_rows, within_window
 from weir.events.query.scope import failure
 from weir.events.query.sessions import frame_of
-from weir.events.query.states import merged_states, of_states, state_schema
+from weir.events.query.states import added_states, of_states, state_schema
 from weir.events.saving import Saving
 from weir.events.visibility import filter_text, instant
 from weir.storage.interface import ObjectStore
@@ -451,7 +451,7 @@ class Materialization:
             changed, whole, dropped = fresh.table, kept.rows, None
             if fresh.events:
                 affected = pc.is_in(kept.rows.column("key"), changed.column("key").combine_chunks())
-                changed = merged_states(self.plan.grouping, [kept.rows.filter(affected), changed])
+                changed = added_states(self.plan.grouping, kept.rows.filter(affected), changed)
                 whole = pa.concat_tables([kept.rows.filter(pc.invert(affected)), changed])
             answer = of_states(self.plan, whole)
         else:

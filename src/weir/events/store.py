@@ -831,6 +831,7 @@ class EventStore:
             with contextlib.suppress(TableNotFoundError, QueryError):
                 self.refresh(name)
         self.flush()
+        give_back_freed_memory()
         catalog, began = self._catalog(True), now_micros()
         reports = {name: maintained(table, catalog, horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):
@@ -845,7 +846,6 @@ class EventStore:
         elif catalog.swept_at is not None:
             done = partial(without_swept, looked=catalog, began=began, horizon=horizon)
             self._known = self._stored_catalog.change(done)
-        give_back_freed_memory()
         return MaintainReport(erasure, reports)
 
     def _drop_outdated(self) -> None:

@@ -132,8 +132,7 @@ def without_field_ids(schema: pa.Schema, *, births: bool = True) -> pa.Schema:
     births : bool, default True
         Whether to take the births of the columns away too (:mod:`weir.format.field_births`).
     """
-    keys = _OWN if births else (FIELD_ID,)
-    return pa.schema([_without(field, keys) for field in schema], metadata=schema.metadata)
+    return _without_ids(SchemaIdentity(schema), _OWN if births else (FIELD_ID,))
 
 
 class SchemaIdentity:
@@ -151,6 +150,11 @@ class SchemaIdentity:
     def __hash__(self) -> int:
         """Return the hash of the object."""
         return id(self.schema)
+
+
+@lru_cache(maxsize=256)
+def _without_ids(of: SchemaIdentity, keys: tuple[bytes, ...]) -> pa.Schema:
+    return pa.schema([_without(field, keys) for field in of.schema], metadata=of.schema.metadata)
 
 
 def fingerprint(schema: pa.Schema) -> int:

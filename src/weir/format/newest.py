@@ -88,6 +88,8 @@ def _integers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[Any]
 
 def _last_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the offsets, ascending, of the last of all that are equal: in half the time of hashing them."""
+    if np.all(values[1:] > values[:-1]):
+        return np.arange(len(values), dtype=np.int64)
     order = integer_order(values)
     ascending = values[order]
     is_last = np.ones(len(values), dtype=bool)

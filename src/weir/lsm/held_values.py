@@ -6,6 +6,7 @@ Of a generation its catalog says them, of the base table its indexes, of the log
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -112,6 +113,7 @@ def _of_numbers(bounds: tuple[int, int] | None) -> ValueSet | None:
 def held_in_rows(rows: pa.Table) -> HeldValues:
     """Return what rows hold in columns of whole numbers, in which it takes next to nothing to look."""
 
+    @cache
     def held(name: str) -> ValueSet | None:
         column = rows.column(name)
         if not pa.types.is_integer(column.type):

@@ -206,7 +206,12 @@ class ShardLevels:
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """The same with their live masks, oldest first."""
+        return self.levels_from(0)
+
+    def levels_from(self, first: int) -> tuple[Level, ...]:
+        """Return those from a source on; older ones replace no row of theirs."""
         namespace = self._base.namespace
+        sources = self.settled[first:]
         if self._base.append_only is not None:
             # No row replaces another.
             return tuple(
@@ -218,9 +223,9 @@ class ShardLevels:
                     (source.identity,),
                     self._base.engine,
                 )
-                for source in self.settled
+                for source in sources
             )
-        merged = overlay(self._base.engine.cache, namespace, self.settled)
+        merged = overlay(self._base.engine.cache, namespace, sources)
         identities = tuple(source.identity for source in merged.sources)
         return tuple(
             Level(self.shard_id, source, live, namespace, identities[at:], self._base.engine)

@@ -14,6 +14,7 @@ from weir.format.field_ids import fingerprint, without_field_ids
 from weir.format.resolution import resolve
 from weir.format.wal_entry import TOMBSTONE
 from weir.log.wal import PositionedEntry
+from weir.lsm.held_values import HeldValues, held_in_rows
 from weir.lsm.keys import KeyIndex, KeySet
 
 __all__ = ["TailRun", "with_run"]
@@ -97,6 +98,11 @@ class TailRun:
         column = self.rows.column(TOMBSTONE).combine_chunks()
         result: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
         return result
+
+    @cached_property
+    def held(self) -> HeldValues:
+        """What the rows hold, tombstones included: asked by every scan with a filter."""
+        return held_in_rows(self.rows)
 
     def column(self, name: str) -> pa.Array:
         """Return one column of every row, in write order."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -97,18 +97,28 @@ class ScanPlanner:
         if keys is not None:
             task = self._key_task(snapshot, keys, asked)
             return ScanPlan(schema, (task,), tuple(pruned), limit, header, self.store)
-        tasks: list[ScanTask] = []
-        read_keys(base, [snapshot.shard_levels(view) for view in kept])
-        for view in kept:
+        shards = [snapshot.shard_levels(view) for view in kept]
+        read_keys(base, shards)
+        # On an object store the key index is looked into where it is read anyway.
+        is_known = base.store.is_local or any(shard.sources for shard in shards)
+        with_base = not is_known or asked.can_match_base(base)
+        of_shards: list[list[DatasetTask]] = []
+        in_memory: list[_InMemory] = []
+        for view, shard in zip(kept, shards, strict=True):
             merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
             if merged:
                 pruned.append(
                     Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
                 )
-            made, dead = self._shard_tasks(base, snapshot.shard_levels(view), asked)
-            tasks += made
+            first = 0 if with_base else asked.first_match(shard)
+            made, tail, dead = self._shard_tasks(base, shard, first, asked)
+            of_shards.append(made)
+            in_memory.append(tail)
             pruned += dead
-        if any(snapshot.shard_levels(view).sources for view in kept) and not asked.can_match_base(base):
+        tasks: list[ScanTask] = []
+        for made, found in zip(of_shards, _memory_tasks(in_memory, asked), strict=True):
+            tasks += [*made, *found]
+        if not with_base:
             label = f"base table version {base.version}"
             pruned.append(Pruned(label, "its indexes show no row that matches", base.dataset.count_rows()))
             tasks.insert(0, RowsTask(label, schema.empty_table(), 0, how="that its indexes show"))
@@ -121,7 +131,8 @@ class ScanPlanner:
         names = list(dict.fromkeys([*asked.columns, *named_columns(asked.filter, snapshot.base.schema)]))
         rows = get_rows(snapshot, keys, names or key[:1], self.route)
         label = f"look-up of {len(keys)} key{'' if len(keys) == 1 else 's'}"
-        return replace(_rows_that_match(label, rows, asked), how="found")
+        (found,) = _matching_each([rows], asked)
+        return RowsTask(label, found, rows.num_rows, how="found")
 
     def _base_task(self, base: BaseTable, mask: DeletionMask, asked: _Asked) -> DatasetTask:
         return DatasetTask(
@@ -138,13 +149,20 @@ class ScanPlanner:
         self,
         base: BaseTable,
         shard: ShardLevels,
+        first: int,
         asked: _Asked,
-    ) -> tuple[list[ScanTask], list[Pruned]]:
+    ) -> tuple[list[DatasetTask], _InMemory, list[Pruned]]:
+        """Return what is read of a shard from its first source with rows that may match, and what is not."""
         where = f"shard {shard.shard_id}"
-        tasks: list[ScanTask] = []
-        pruned: list[Pruned] = []
+        no_match = "its catalog shows no row that matches"
+        tasks: list[DatasetTask] = []
+        pruned = [
+            _left_out(f"{where}, {source.label}", source, no_match)
+            for source in shard.settled[:first]
+            if isinstance(source, Generation)
+        ]
         in_memory: list[tuple[TailRun | FoldedRows, LiveRows]] = []
-        for level in shard.levels:
+        for level in shard.levels_from(first):
             source = level.source
             if not isinstance(source, Generation):
                 if asked.can_match(source):
@@ -152,12 +170,10 @@ class ScanPlanner:
             elif not level.live.any():
                 pruned.append(_left_out(level.label, source, "every row is superseded or deleted"))
             elif not asked.can_match(source):
-                pruned.append(_left_out(level.label, source, "its catalog shows no row that matches"))
+                pruned.append(_left_out(level.label, source, no_match))
             else:
                 tasks.append(self._generation_task(base, source, level, asked))
-        if in_memory:
-            tasks.append(_memory_task(where, in_memory, asked))
-        return tasks, pruned
+        return tasks, _InMemory(where, tuple(in_memory)), pruned
 
     def _generation_task(
         self,
@@ -195,16 +211,22 @@ class _Asked:
         """Whether a row of a source may match. The catalog is read only for a filter that confines."""
         if self.filter is None or self.predicate == ANYTHING:
             return True
-        if not isinstance(source, Generation):
+        if isinstance(source, TailRun):
+            return can_match(self.predicate, source.held)
+        if isinstance(source, FoldedRows):
             return can_match(self.predicate, held_in_rows(source.rows))
         catalog = source.catalog
         return catalog is None or can_match(self.predicate, held_in_generation(catalog, source.columns))
 
+    def first_match(self, shard: ShardLevels) -> int:
+        """Return which source of a shard, oldest first, is the first that may have a row that matches."""
+        matching = (at for at, source in enumerate(shard.settled) if self.can_match(source))
+        return next(matching, len(shard.settled))
+
     def can_match_base(self, base: BaseTable) -> bool:
         """Whether a row of the base table may match.
 
-        Looked into only for a filter of keys: the key index is read anyway where there are rows above the
-        base table, and other filters seldom leave out all of it.
+        Looked into only for a filter of keys: other filters seldom leave out all of it.
         """
         key = base.primary_key
         if len(key) != 1 or not is_about(self.predicate, key[0]):
@@ -269,30 +291,60 @@ def _left_out(label: str, generation: Generation, reason: str) -> Pruned:
     return Pruned(label, reason, flushed.physical_rows, flushed.in_memory_bytes)
 
 
-def _memory_task(
-    where: str, sources: Sequence[tuple[TailRun | FoldedRows, LiveRows]], asked: _Asked
-) -> RowsTask:
-    considered = sum(source.rows.num_rows for source, _ in sources)
-    parts = []
-    for source, live in sources:
-        rows = source.rows.drop_columns([TOMBSTONE])
-        parts.append(rows if live.all() else rows.filter(pa.array(live)))
-    first, last = sources[0][0], sources[-1][0]
-    if isinstance(first, TailRun) and isinstance(last, TailRun):
-        label = f"wal positions {first.first_position} to {last.last_position}"
-    else:
-        label = first.label
-    found = _rows_that_match(f"{where}, {label}", pa.concat_tables(parts), asked)
-    return replace(found, considered=considered)
+@dataclass(frozen=True, slots=True)
+class _InMemory:
+    """What a shard has in memory that may match: sources, oldest first, each with its live rows."""
+
+    where: str
+    sources: tuple[tuple[TailRun | FoldedRows, LiveRows], ...]
+
+    @property
+    def considered(self) -> int:
+        return sum(source.rows.num_rows for source, _ in self.sources)
+
+    @property
+    def label(self) -> str:
+        first, last = self.sources[0][0], self.sources[-1][0]
+        if isinstance(first, TailRun) and isinstance(last, TailRun):
+            return f"{self.where}, wal positions {first.first_position} to {last.last_position}"
+        return f"{self.where}, {first.label}"
+
+    def rows(self) -> pa.Table:
+        """Return the live rows."""
+        parts = []
+        for source, live in self.sources:
+            rows = source.rows.drop_columns([TOMBSTONE])
+            parts.append(rows if live.all() else rows.filter(pa.array(live)))
+        return pa.concat_tables(parts)
 
 
-def _rows_that_match(label: str, rows: pa.Table, asked: _Asked) -> RowsTask:
-    considered = rows.num_rows
+def _memory_tasks(shards: Sequence[_InMemory], asked: _Asked) -> list[list[RowsTask]]:
+    """Return the task of every shard, if it has one; one look at the filter decides for all of their rows."""
+    of_shards = [one.rows() if one.sources else None for one in shards]
+    parts = [rows for rows in of_shards if rows is not None]
+    if not parts:
+        return [[] for _ in shards]
+    found = _matching_each(parts, asked)
+    return [
+        [] if rows is None else [RowsTask(one.label, next(found), one.considered)]
+        for one, rows in zip(shards, of_shards, strict=True)
+    ]
+
+
+def _matching_each(parts: Sequence[pa.Table], asked: _Asked) -> Iterator[pa.Table]:
+    """Yield what is asked for of each of some tables."""
     # A table without columns would forget how many rows it has: a count keeps one.
-    shown = rows.select(list(asked.columns or rows.schema.names[:1]))
-    if asked.filter is not None and considered:
-        shown = _taken(shown, matching_rows(rows, asked.filter))
-    return RowsTask(label, shown.slice(0, asked.limit), considered)
+    names = list(asked.columns or parts[0].schema.names[:1])
+    rows = pa.concat_tables(parts)
+    offsets = None if asked.filter is None or not rows.num_rows else matching_rows(rows, asked.filter)
+    start = 0
+    for part in parts:
+        shown = part.select(names)
+        if offsets is not None:
+            first, end = offsets.searchsorted((start, start + part.num_rows))
+            shown = _taken(shown, offsets[first:end] - start)
+        start += part.num_rows
+        yield shown.slice(0, asked.limit)
 
 
 def _taken(rows: pa.Table, offsets: npt.NDArray[np.int64]) -> pa.Table:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from weir.events.language import tree
 from weir.events.query.conditions import condition_of, fields_of_condition
 from weir.events.query.planner import EVERYTHING, QueryPlan
+from weir.events.query.reading import StepsRead
 from weir.events.query.sessions import frame_of
 from weir.events.visibility import all_of
 
@@ -26,6 +27,7 @@ _MOST_ROWS = 10_000
 _MOST_CANDIDATES = 200_000
 """Rows of which a few columns are read sooner than zones are looked at that may leave some away."""
 _NUMBER = "number"
+_COUNT_BYTES = 1024
 _BY_BITMAP = ("enum", "bool")
 _BY_ZONES = ("int", "float")
 
@@ -48,8 +50,12 @@ def few_rows(plan: QueryPlan) -> pa.Table | None:
     (step,) = plan.read.steps
     later = _conditions_of(plan, _BY_ZONES)
     exact = replace(step, conditions=tuple(one for one in step.conditions if one not in later))
-    counted = bool(later) and bool(_conditions_of(plan, _BY_BITMAP))
-    if not counted or replace(plan.read, steps=(exact,)).scan().count() > _MOST_CANDIDATES:
+    is_counted = False
+    if later and _conditions_of(plan, _BY_BITMAP):
+        candidates, is_counted = _candidates(replace(plan.read, steps=(exact,)))
+        if candidates > _MOST_CANDIDATES:
+            exact, later = step, ()
+    else:
         exact, later = step, ()
     wanted = {plan.scope.get(field).internal for one in later for field in fields_of_condition(one)}
     narrow = replace(
@@ -74,13 +80,32 @@ def few_rows(plan: QueryPlan) -> pa.Table | None:
         return found
 
     try:
-        scan = replace(plan.read, steps=(exact,)).scan(recent=counted)
+        scan = replace(plan.read, steps=(exact,)).scan(recent=is_counted)
         rows = scan.chosen(narrow.column_names, choose)
     except _TooManyError:
         return None
     (events,) = plan.read.named(rows)
     ids = events.column(plan.scope.core(0)[0].internal).to_numpy()
     return events.take(pa.array(np.argsort(ids)))
+
+
+def _candidates(read: StepsRead) -> tuple[int, bool]:
+    """Return about how many events a read finds, and whether a snapshot was taken to count them.
+
+    It decides how they are read, and not which: of a version of the base table they are counted once.
+    """
+    (step,) = read.steps
+    asked = (step.type.name, step.conditions, read.bounds)
+    base = read.table.internals.base
+    known = base.engine.cache.get(("candidates", base.namespace, base.version_key, *asked))
+    if isinstance(known, int):
+        return known, False
+    counted = read.scan().count()
+    # The newest version, which the count has looked for.
+    base = read.table.internals.base
+    key = ("candidates", base.namespace, base.version_key, *asked)
+    base.engine.cache.put(key, counted, _COUNT_BYTES, base.lifetime)
+    return counted, True
 
 
 def _conditions_of(plan: QueryPlan, kinds: tuple[str, ...]) -> tuple[tree.Condition, ...]:

@@ -14,7 +14,7 @@ from weir.events.query.running import finished_groups, group_keys, grouped_field
 from weir.events.query.sessions import frame_of
 from weir.events.visibility import whole_number
 
-__all__ = ["merged_states", "of_states", "state_schema", "states_of"]
+__all__ = ["added_states", "merged_states", "of_states", "state_schema", "states_of"]
 
 KEY = "key"
 """The column that tells groups apart: a text of their keys."""
@@ -117,6 +117,48 @@ def merged_states(grouping: Grouping, states: Sequence[pa.Table]) -> pa.Table:
         else:
             columns.append(_values(whole, merged.column(KEY), one))
     return pa.table(columns, schema=schema)
+
+
+def added_states(grouping: Grouping, stored: pa.Table, fresh: pa.Table) -> pa.Table:
+    """Return the states of the groups of new events, with what is stored of these groups.
+
+    Both have a group once: most states are added row by row, which takes a fraction of what a plan takes that
+    looks for groups (:func:`merged_states`).
+    """
+    schema = state_schema(grouping)
+    kinds = {name: kind for name, kind, _, _ in _parts(grouping)}
+    if not all(_is_added_by_row(kind, schema.field(name).type) for name, kind in kinds.items()):
+        return merged_states(grouping, [stored, fresh])
+    known = stored.take(pc.index_in(fresh.column(KEY), stored.column(KEY).combine_chunks()))
+    return pa.table(
+        [
+            _added(kinds[name], known.column(name), fresh.column(name))
+            if name in kinds
+            else fresh.column(name)
+            for name in schema.names
+        ],
+        schema=schema,
+    )
+
+
+def _is_added_by_row(kind: str, of: pa.DataType) -> bool:
+    if kind in ("min", "max"):
+        # Of floats what is least is a question of zeros with a sign.
+        return of in (pa.int64(), pa.string(), pa.date32()) or pa.types.is_decimal128(of)
+    return kind == "count" or (kind == "total" and pa.types.is_decimal128(of))
+
+
+def _added(kind: str, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    if kind == "min":
+        return pc.min_element_wise(one, other)
+    if kind == "max":
+        return pc.max_element_wise(one, other)
+    if kind == "count":
+        return pc.add(pc.fill_null(one, 0), other)
+    # A sum of two of the most digits has one more, by its type.
+    wide = pa.decimal256(one.type.precision, one.type.scale)
+    both = pc.add(one.cast(wide), other.cast(wide))
+    return pc.coalesce(both.cast(one.type), one, other)
 
 
 def _values(whole: pa.Table, keys: pa.ChunkedArray, field: pa.Field) -> pa.Array:
