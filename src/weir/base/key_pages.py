@@ -36,7 +36,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.open_files import OpenFile
-from weir.base.table import BaseTable
+from weir.base.table import BaseTable, library_options
 from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
@@ -444,7 +444,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
     except pa.ArrowNotImplementedError:
         return None
     # Not the version of the table: what it holds would be held for as long as the file is known.
-    again = partial(_open_file, place, _PAGE_DATA, dict(base.store.storage_options) or None)
+    again = partial(_open_file, place, _PAGE_DATA, library_options(base.store))
     return _Segment(
         uuid,
         place,
@@ -467,7 +467,7 @@ def _read_lookup(
     None if there are no such files. Files that are there and cannot be read are not left to the library:
     over some it ends the process.
     """
-    options = dict(base.store.storage_options) or None
+    options = library_options(base.store)
     try:
         lookup, data = concurrent_map(
             lambda name: _open_file(place, name, options),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 from uuid import UUID
@@ -65,6 +66,10 @@ DROPPED = "weir.dropped"
 
 PLACE = "weir.place"
 """Key among them under which it is kept where the table was when it got that id: a copy is elsewhere."""
+
+_RETRY_TIMEOUT = "client_retry_timeout"
+_RETRY_TIMEOUTS = (_RETRY_TIMEOUT, f"object_store_{_RETRY_TIMEOUT}")
+_RETRY_SECONDS = "30"
 
 _Rule = TypeVar("_Rule")
 
@@ -724,8 +729,19 @@ def _manifest_of(store: ObjectStore, dataset: lance.LanceDataset) -> TableManife
 
 
 def library_options(store: ObjectStore) -> dict[str, str] | None:
-    """Return the storage options to hand to the library."""
-    return dict(store.storage_options) or None
+    """Return the storage options to hand to the library: those of the store, and how long it tries again.
+
+    It asks six times for what its client has tried for three minutes, each time up to half a minute, where
+    connections are accepted and nobody answers. Errors that are told take it no longer than before: of
+    those it tries each three times, within a second.
+    """
+    if store.is_local:
+        return None
+    options = dict(store.storage_options)
+    said = {name.lower() for name in (*options, *os.environ)}
+    if said.isdisjoint(_RETRY_TIMEOUTS):
+        options[_RETRY_TIMEOUT] = _RETRY_SECONDS
+    return options
 
 
 def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.LanceDataset:
@@ -846,6 +862,9 @@ def primary_key_of(dataset: lance.LanceDataset) -> tuple[str, ...]:
 
 
 def _no_dataset(store: ObjectStore) -> TableNotFoundError:
+    if not store.is_local:
+        # The library believes whatever answers that it lists nothing.
+        store.list_first(VERSIONS)
     return TableNotFoundError(
         "there is no table",
         where=store.uri,

@@ -18,7 +18,7 @@ from weir.base.index_files import refuse_damaged_index_files
 from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
 from weir.base.library_errors import LIBRARY_ERRORS
-from weir.base.table import BaseTable
+from weir.base.table import BaseTable, library_options
 from weir.indexing.kinds import IndexKind
 
 __all__ = ["ZoneBounds", "zone_bounds"]
@@ -112,7 +112,7 @@ def _zones(base: BaseTable, uuid: str, kind: pa.DataType) -> pa.Table | None:
     expected = {"min": kind, "max": kind, "null_count": pa.uint32(), "fragment_id": pa.uint64()}
     expected["zone_length"] = pa.uint64()
     try:
-        reader = LanceFileReader(place, storage_options=dict(base.store.storage_options) or None)
+        reader = LanceFileReader(place, storage_options=library_options(base.store))
         zones = reader.read_all(batch_size=max(reader.num_rows(), 1)).to_table()
     except LIBRARY_ERRORS:
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import lance
 
+from weir.base.table import library_options
 from weir.engine.context import EngineContext
 from weir.storage.interface import ObjectStore
 
@@ -47,7 +48,7 @@ class DatasetHandle:
     @classmethod
     def of(cls, dataset: lance.LanceDataset, store: ObjectStore) -> DatasetHandle:
         """Return an open dataset as a value; in this process it is not opened again."""
-        options = tuple(sorted(store.storage_options.items()))
+        options = tuple(sorted((library_options(store) or {}).items()))
         return cls(dataset.uri, dataset.version, options, store.engine, dataset)
 
     @property

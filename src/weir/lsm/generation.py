@@ -15,6 +15,7 @@ import xxhash
 from weir.base.damaged_file import damaged_file
 from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
+from weir.base.table import library_options
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout
@@ -143,7 +144,7 @@ class Generation:
 
     def _open(self) -> lance.LanceDataset:
         try:
-            return lance.dataset(self.uri, storage_options=dict(self.store.storage_options) or None)
+            return lance.dataset(self.uri, storage_options=library_options(self.store))
         except BaseException as error:
             if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
                 raise

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -45,6 +45,7 @@ from weir.storage.object_store_options import (
     resolve_options,
 )
 from weir.storage.paths import check_listed_path, check_path, check_prefix
+from weir.storage.portal import PortalWatch
 
 __all__ = ["ObjectStoreBackend"]
 
@@ -107,6 +108,7 @@ class ObjectStoreBackend(ObjectStore):
         self._client: Any = _open_client(self._location, self._options)
         self._versions = "version" if self._location.scheme == "gs" else "e_tag"
         self._prefix = f"{self._location.path}/" if self._location.path else ""
+        self._portal_watch = PortalWatch(self.endpoint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Open the same location anew where the store is unpickled."""
@@ -208,6 +210,7 @@ class ObjectStoreBackend(ObjectStore):
         with self._doing("Listing the objects", directory):
             chunks = obstore.list(self._client, directory or None, chunk_size=_LIST_CHUNK)
             found = [self._meta(entry) for chunk in chunks for entry in chunk]
+        self._look_out_for_portals(directory, found)
         found.sort(key=lambda meta: meta.path)
         return found
 
@@ -216,14 +219,32 @@ class ObjectStoreBackend(ObjectStore):
         directory = self._directory(prefix)
         with self._doing("Listing the objects", directory):
             chunk = next(iter(obstore.list(self._client, directory or None, chunk_size=_LIST_CHUNK)), ())
-            return sorted((self._meta(entry) for entry in chunk), key=lambda meta: meta.path)
+        self._look_out_for_portals(directory, chunk)
+        return sorted((self._meta(entry) for entry in chunk), key=lambda meta: meta.path)
 
     def list_directories(self, prefix: str) -> Sequence[str]:
         """Return the names (not paths) directly below the directory ``prefix`` that hold objects."""
         directory = self._directory(prefix)
         with self._doing("Listing the directories", directory):
-            found = obstore.list_with_delimiter(self._client, directory or None)["common_prefixes"]
+            listed = obstore.list_with_delimiter(self._client, directory or None)
+        found = listed["common_prefixes"]
+        self._look_out_for_portals(directory, found or listed["objects"])
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
+
+    def _look_out_for_portals(self, directory: str, found: Sized) -> None:
+        """Refuse an empty listing of what lists nothing because it is no object store."""
+        if len(found):
+            self._portal_watch.note()
+        elif self._location.scheme != "memory":
+            self._portal_watch.check(self._has, where=self._where(directory))
+
+    def _has(self, name: str) -> bool:
+        # What else goes wrong tells nothing, and not even that.
+        try:
+            obstore.head(self._client, self._prefix + name)
+        except (BaseError, OSError, ValueError):
+            return False
+        return True
 
     # ------------------------------------------------------------------ writing
 
@@ -239,6 +260,7 @@ class ObjectStoreBackend(ObjectStore):
                 use_multipart=size_of(parts) >= _PARTS_FROM,
                 chunk_size=_PART_SIZE,
             )
+        self._portal_watch.note()
 
     def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
         """Write the object atomically if there is none."""
@@ -359,6 +381,7 @@ class ObjectStoreBackend(ObjectStore):
             except FileNotFoundError as error:
                 if isinstance(error, StorageError) or is_missing_bucket(error):
                     raise
+                self._portal_watch.note()
                 raise ObjectNotFoundError(
                     "There is no such object",
                     where=self._where(key),

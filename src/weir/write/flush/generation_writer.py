@@ -24,6 +24,7 @@ from lance.fragment import write_fragments
 from weir.base.dataset_fields import renumbering
 from weir.base.publish import TRANSACTIONS
 from weir.base.scratch import scratch_directory
+from weir.base.table import library_options
 from weir.base.whole_files import refuse_torn, refuse_torn_build
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map
@@ -66,7 +67,7 @@ class _Place:
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        return dict(self.store.storage_options) or None
+        return library_options(self.store)
 
 
 def write_generation(
