@@ -111,5 +111,6 @@ def test_requests_of_a_merge(s3_endpoint: S3Endpoint) -> None:
     default_context().cache.clear()
     store.reset()
     in_waves([task], base)
-    # Besides the library's: the manifest that the version follows, the transaction, and the version.
-    assert dict(store.counts) == {"get": 1, "put": 1, "put_if_absent": 1}
+    # Besides the library's: the manifest that the version follows, the transaction and beside it a look
+    # whether that manifest is there still, and the version.
+    assert dict(store.counts) == {"get": 1, "get_range": 1, "put": 1, "put_if_absent": 1}

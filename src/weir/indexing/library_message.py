@@ -6,7 +6,7 @@ import re
 
 __all__ = ["library_message"]
 
-_SOURCE_PLACE = re.compile(r",?\s*[^\s,]*\.rs:\d+(?::\d+)?")
+_SOURCE_PLACE = re.compile(r",?\s*(?<![^\s,])[^\s,]*\.rs:\d+(?::\d+)?")
 
 
 def library_message(error: BaseException) -> str:
