@@ -497,3 +497,18 @@ def test_many_rows_that_replace_none_are_merged_by_tasks(
         assert table.maintenance.merge().rows_upserted == len(keys)
     assert ("merge.between_waves" in seen) is is_divided
     assert dict(zip(*table.scan().to_table().to_pydict().values(), strict=True)) == model
+
+
+def test_many_new_rows_of_a_key_of_several_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of such a key no bounds are known, and the rows are merged all the same."""
+    monkeypatch.setattr(weir.merge.commit, "_ROWS_TO_DIVIDE", 80)
+    monkeypatch.setattr(weir.merge.commit, "ROWS_PER_NEW_FRAGMENT", 100)
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("part", pa.string(), nullable=False)]
+    )
+    table = weir.create(tmp_path / "table", schema, primary_key=["id", "part"], fsync=False)
+    for keys in (range(400), range(400, 550)):
+        with table.writer() as writer:
+            writer.upsert(pa.table({"id": list(keys), "part": ["a"] * len(keys)}, schema=schema))
+        assert table.maintenance.merge().rows_upserted == len(keys)
+    assert table.scan().count() == 550

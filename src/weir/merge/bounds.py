@@ -23,10 +23,12 @@ def have_new_keys(base: BaseTable, tasks: Sequence[MergeTask]) -> bool:
     Parameters
     ----------
     base : BaseTable
-        The base table, with one key column.
+        The base table. Of a key of several columns nothing is told.
     tasks : sequence of MergeTask
         The runs.
     """
+    if len(base.primary_key) != 1:
+        return False
     (name,) = base.primary_key
     there = held_in_base(base)(name)
     if there is None:
