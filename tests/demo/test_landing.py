@@ -4,17 +4,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from weir.demo import on_spark
 from weir.demo.events import FlightEvents
 from weir.demo.expected import ExpectedFlights
 from weir.demo.flights import FLIGHT_SCHEMA
 from weir.demo.landing import CANCELLED, Landing, as_file
+from weir.demo.options import DemoOptions
 from weir.demo.verdict import compare
 
 
 def test_files_in_their_order_leave_the_expected_rows(
     tmp_path: Path, events: FlightEvents, expected: ExpectedFlights
 ) -> None:
+    (tmp_path / "landing").mkdir()
     landing = Landing(tmp_path / "landing", events)
     landing.land_up_to(events.num_batches + 3)
     files = sorted((tmp_path / "landing").iterdir())
@@ -50,3 +54,23 @@ def test_a_file_has_every_event_of_its_batch(events: FlightEvents) -> None:
     gone = rows.filter(rows.column(CANCELLED))
     assert gone.column("id").to_pylist() == batch.deletes.to_pylist()
     assert gone.column("carrier").null_count == gone.num_rows
+
+
+class NotStartedError(Exception):
+    pass
+
+
+def test_the_directory_is_there_before_a_driver_looks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver may be ready before the first file is: Spark ends where it finds no directory."""
+    found: list[bool] = []
+
+    def started(*_: object, **__: object) -> None:
+        found.append((tmp_path / "landing").is_dir())
+        raise NotStartedError
+
+    monkeypatch.setattr(on_spark, "ListenedProcess", started)
+    with pytest.raises(NotStartedError):
+        on_spark.run_spark_demo(DemoOptions(directory=tmp_path, flights=400, fsync=False))
+    assert found == [True]

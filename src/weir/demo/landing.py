@@ -35,7 +35,7 @@ class Landing:
     Parameters
     ----------
     directory : Path
-        The directory.
+        The directory, which is there.
     events : FlightEvents
         All events.
     """
@@ -46,7 +46,6 @@ class Landing:
         self._landed = 0
         self._prepared = 0
         self._last_ns = 0
-        directory.mkdir(parents=True, exist_ok=True)
 
     def land_up_to(self, batch: int) -> None:
         """Let all batches up to one land, if there are so many and they have not."""

@@ -109,6 +109,8 @@ class _SparkDemo:
 
     def run(self) -> DemoReport:
         started = time.monotonic()
+        # The driver may look for it before the first file lands.
+        self._landing.mkdir(exist_ok=True)
         with self._driver(self._kill_after) as driver:
             self._display.say(f"Spark driver {driver.pid} starts")
             # That takes a while; meanwhile the right answer is computed here, and files land.
