@@ -54,6 +54,16 @@ def zeroed_at_its_end(path: Path) -> None:
     os.truncate(path, size)
 
 
+def merged_four_times(place: Path) -> None:
+    """Make a table of which every version has another value of one row."""
+    table = weir.Engine(maintenance="off").create(place, SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        for number in range(4):
+            writer.upsert([{"id": 1, "value": f"{number}"}])
+            writer.flush()
+            table.maintenance.merge()
+
+
 def by_lance(base: BaseTable, number: int) -> None:
     """Commit with Lance alone, which syncs nothing: a data file, a deletion file and an index."""
     dataset = lance.write_dataset(
@@ -331,12 +341,7 @@ def test_what_would_be_collected_is_told_of_a_table_with_a_torn_version(tmp_path
 def test_a_torn_version_whose_size_does_not_tell_is_set_aside_by_a_collection(
     tmp_path: Path, retention: timedelta | None
 ) -> None:
-    table = weir.Engine(maintenance="off").create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
-    with table.writer() as writer:
-        for number in range(4):
-            writer.upsert([{"id": 1, "value": f"{number}"}])
-            writer.flush()
-            table.maintenance.merge()
+    merged_four_times(tmp_path / "t")
     old = sorted((tmp_path / "t" / "_versions").glob("*.manifest"))[2]
     whole = old.read_bytes()
 
@@ -378,12 +383,7 @@ def test_a_disk_that_cannot_be_read_is_no_torn_version(
 @pytest.mark.parametrize("tear", [emptied, shortened, zeroed_at_its_end])
 def test_rows_of_before_beside_a_torn_version_below_the_newest(tmp_path: Path, tear: Damage) -> None:
     """It stays there until somebody has set it aside; the versions around it are found all the same."""
-    table = weir.Engine(maintenance="off").create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
-    with table.writer() as writer:
-        for number in range(4):
-            writer.upsert([{"id": 1, "value": f"{number}"}])
-            writer.flush()
-            table.maintenance.merge()
+    merged_four_times(tmp_path / "t")
     _, *between, first = sorted((tmp_path / "t" / "_versions").glob("*.manifest"))
     for torn in (*between, first):
         whole = torn.read_bytes()
@@ -403,12 +403,7 @@ def test_rows_of_before_while_a_torn_version_is_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else may do it between the listing of the versions and the look at what is torn."""
-    table = weir.Engine(maintenance="off").create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
-    with table.writer() as writer:
-        for number in range(4):
-            writer.upsert([{"id": 1, "value": f"{number}"}])
-            writer.flush()
-            table.maintenance.merge()
+    merged_four_times(tmp_path / "t")
     for torn in sorted((tmp_path / "t" / "_versions").glob("*.manifest"))[1:-1]:
         emptied(torn)
     look = torn_versions.unreadable_history

@@ -219,6 +219,14 @@ def at_failpoint(name: str, then: Callable[[], None], patch: pytest.MonkeyPatch)
     patch.setattr(failpoint, "reach", lambda place: left.pop()() if place == name and left else None)
 
 
+def merge_all(table: weir.Table) -> None:
+    table.maintenance.merge()
+
+
+def write_fragments_anew(table: weir.Table) -> None:
+    table.maintenance.compact()
+
+
 def add_column(table: weir.Table) -> None:
     table.alter(add=[pa.field("more", pa.int64())])
 
@@ -263,10 +271,10 @@ def test_nobody_commits_above_a_table_that_was_restored_meanwhile(
     match commit:
         case "merge":
             at_failpoint("merge.before_commit", restored, monkeypatch)
-            work = lambda table: table.maintenance.merge()  # noqa: E731
+            work = merge_all
         case "compaction":
             after_the_call(compact, "rewrite", restored, monkeypatch)
-            work = lambda table: table.maintenance.compact()  # noqa: E731
+            work = write_fragments_anew
         case "columns":
             at_failpoint("alter.before_publish", restored, monkeypatch)
             work = add_column

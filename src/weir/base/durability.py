@@ -32,7 +32,7 @@ from cachetools import LRUCache
 from weir.base.file_checksums import record_checksums, refuse_damaged_deletions
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, TableManifest, manifest_path, manifest_version, read_manifest
-from weir.base.predecessor import has_newer, is_there, restored_meanwhile
+from weir.base.predecessor import may_follow
 from weir.base.spent_versions import is_spent
 from weir.base.whole_files import refuse_torn
 from weir.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StorageError, WeirError
@@ -182,7 +182,9 @@ class DurableVersions:
         path = manifest_path(version, counts_down=request.get("naming_scheme") != "V1")
         try:
             manifest = TableManifest(version, path, self._store.get(staged), f"{self._store.uri}/{staged}")
-            self._refuse_restored()
+            if self._begun is not None:
+                # Where others have published a newer version, its number is taken.
+                may_follow(self._store, self._begun)
             refuse_torn_files(self._store, manifest)
             _publish(self._store, manifest)
         except ObjectExistsError as error:
@@ -196,13 +198,6 @@ class DurableVersions:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._store.uri, staged))
         return {"version": self._described(version)}
-
-    def _refuse_restored(self) -> None:
-        """Refuse to publish above the version that was opened if it is gone and nothing has followed it."""
-        begun = self._begun
-        if begun is None or is_there(self._store, begun) or has_newer(self._store, begun.version):
-            return
-        raise restored_meanwhile(self._store.uri, begun.version)
 
     def _described(self, version: int) -> dict[str, Any]:
         for counts_down in (True, False):

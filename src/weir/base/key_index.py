@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 _MAX_SEGMENTS = 16
-"""There while rows have moved in a compaction and indexes do not know it yet."""
 
 
 def key_index_name(column: str) -> str:

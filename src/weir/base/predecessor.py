@@ -10,14 +10,37 @@ from weir.base.manifest import VERSIONS, TableManifest, manifest_version
 from weir.errors import ConflictError, ObjectNotFoundError
 from weir.storage.interface import ObjectStore
 
-__all__ = ["has_newer", "is_there", "restored_meanwhile"]
+__all__ = ["may_follow", "restored_meanwhile"]
 
 _LOOKED_AT = 4096
 """Bytes at the end of a manifest: when it was made and by which transaction, so that no two have the same."""
 
 
-def is_there(store: ObjectStore, manifest: TableManifest) -> bool:
-    """Whether a version is there still, and no other one has its number. One request, of few bytes."""
+def may_follow(store: ObjectStore, before: TableManifest) -> bool:
+    """Whether a version may be published after another one; not if others have published a newer one.
+
+    One request, of few bytes, where the version before is there still.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Holds the table.
+    before : TableManifest
+        The version that the one to publish was made on top of.
+
+    Raises
+    ------
+    ConflictError
+        It is gone, or another one has its number, and nothing newer is there.
+    """
+    if _is_there(store, before):
+        return True
+    if _has_newer(store, before.version):
+        return False
+    raise restored_meanwhile(store.uri, before.version)
+
+
+def _is_there(store: ObjectStore, manifest: TableManifest) -> bool:
     written = manifest.data if manifest.stored is None else manifest.stored
     start = max(0, len(written) - _LOOKED_AT)
     try:
@@ -27,8 +50,8 @@ def is_there(store: ObjectStore, manifest: TableManifest) -> bool:
     return bytes(found) == bytes(memoryview(written)[start:])
 
 
-def has_newer(store: ObjectStore, version: int) -> bool:
-    """Whether there is a newer version, so that a version that is gone was cleaned up, or set aside."""
+def _has_newer(store: ObjectStore, version: int) -> bool:
+    """Whether there is a newer version, so that one that is gone was cleaned up, or set aside."""
     listed = (manifest_version(entry.path) for entry in store.list(VERSIONS))
     return any(found is not None and found > version for found in listed)
 

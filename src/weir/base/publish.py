@@ -26,7 +26,7 @@ from lance.dataset import Index, LanceOperation
 from weir.base.durability import make_durable, record_new_files, refuse_torn_files, sync_objects
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import TableManifest, manifest_path, read_manifest
-from weir.base.predecessor import has_newer, is_there, restored_meanwhile
+from weir.base.predecessor import may_follow
 from weir.base.scratch import scratch_directory
 from weir.base.spent_versions import is_spent
 from weir.base.whole_files import refuse_torn_build
@@ -416,9 +416,9 @@ def publish_manifest(
         Some is missing of a file that the library has written. Nothing was published.
     """
     version, path = manifest.version, manifest.path
-    followed = partial(_is_followed, store, after)
+    looks: list[Callable[[], bool | None]] = [] if after is None else [partial(may_follow, store, after)]
     # On a disk it says more than a look at the files does, which may be gone too, and takes no time there.
-    if store.is_local and not followed():
+    if store.is_local and not all(look() for look in looks):
         return None
     refuse_torn_files(store, manifest)
     # Random names: nothing refers to them until the manifest has its place.
@@ -426,7 +426,7 @@ def publish_manifest(
         partial(store.put, name, content) for name, content in transactions.items()
     ]
     if not store.is_local:
-        steps.append(followed)
+        steps += looks
     for goes_on in concurrent_map(_done, steps, is_local=store.is_local, engine=store.engine):
         if goes_on is False:
             store.delete(transactions)
@@ -448,12 +448,3 @@ def publish_manifest(
 
 def _done(step: Callable[[], bool | None]) -> bool | None:
     return step()
-
-
-def _is_followed(store: ObjectStore, after: TableManifest | None) -> bool:
-    """Whether a version may be published after another one; not if others have published a newer one."""
-    if after is None or is_there(store, after):
-        return True
-    if has_newer(store, after.version):
-        return False
-    raise restored_meanwhile(store.uri, after.version)

@@ -99,8 +99,8 @@ def pays_to_divide(
     They do where they find the rows to replace in the key index alone, of enough rows to make up for what
     planning and committing by itself costs. Without an index both read all keys, and the library faster;
     and of a table that becomes another for the most part, it reads and writes in one go, unless there is
-    nothing to replace in it: then tasks need not have the rows in memory. Machines that work
-    that run in parallel are faster as soon as there is work for several of them.
+    nothing to replace in it: then tasks need not have the rows in memory. Machines of their own
+    are faster as soon as there is work for several of them.
 
     Parameters
     ----------

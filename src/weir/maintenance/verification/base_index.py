@@ -29,7 +29,6 @@ __all__ = ["BaseIndexCheck", "base_index_checks", "check_base_index"]
 
 _PAGES = "page_data.lance"
 _PAGE_TABLE = "page_lookup.lance"
-# Its addresses are those of before a compaction, and the library translates them.
 _FRAGMENT_SHIFT = np.uint64(32)
 
 
