@@ -27,6 +27,8 @@ CALLS: dict[str, Callable[[Mapping[str, str]], object]] = {
     "drop": lambda options: weir.drop(_PLACE, storage_options=options),
     "clone": lambda options: weir.clone(_PLACE, f"{_PLACE}-2", storage_options=options),
     "namespaces": lambda options: weir.namespaces.open(_PLACE, storage_options=options).names(),
+    "open events": lambda options: weir.events.open(_PLACE, storage_options=options),
+    "create events": lambda options: weir.events.create(_PLACE, storage_options=options),
 }
 
 
@@ -122,7 +124,7 @@ def test_a_page_passes_for_no_listing(portal: int) -> None:
             listed("data")
 
 
-@pytest.mark.parametrize("call", ["create", "drop", "clone", "namespaces"])
+@pytest.mark.parametrize("call", ["create", "drop", "clone", "namespaces", "open events", "create events"])
 def test_a_page_passes_for_no_empty_place(portal: int, call: str) -> None:
     with pytest.raises(StorageError, match=_NO_STORE):
         CALLS[call](options_for(portal, client_max_retries="0"))

@@ -67,6 +67,20 @@ class StoredCatalog:
         """
         return self._read()[0]
 
+    def refuse_if_there(self) -> None:
+        """Raise an error if there is a catalog.
+
+        Raises
+        ------
+        TableExistsError
+            So.
+        StorageError
+            What answers has something of every name, and is no object store.
+        """
+        if self._store.head(CATALOG) is not None:
+            self._store.list_directories("")
+            raise TableExistsError("there is an event store already", where=self._store.uri)
+
     def refuse_if_lost(self) -> None:
         """Raise an error if there have been events here: then the catalog, which is not there, was.
 
@@ -94,8 +108,13 @@ class StoredCatalog:
         last = self._last
         if last is not None and last[0] == data:
             return last[1], ""
-        with self._store.naming(CATALOG) as where:
-            catalog, mark = Catalog.decode(data, where)
+        try:
+            with self._store.naming(CATALOG) as where:
+                catalog, mark = Catalog.decode(data, where)
+        except CorruptionError:
+            # The page of a portal is no catalog either: of that, a listing tells by an error of its own.
+            self._store.list_directories("")
+            raise
         self._last = data, catalog
         return catalog, mark
 

@@ -153,8 +153,7 @@ def create(
             )
     store = table_store(uri, storage_options, fsync)
     catalog = StoredCatalog(store)
-    if store.head("catalog.json") is not None:
-        raise TableExistsError("there is an event store already", where=store.uri)
+    catalog.refuse_if_there()
     catalog.refuse_if_lost()
     with contextlib.suppress(TableExistsError):
         # A former call may have come as far as this.
