@@ -43,64 +43,62 @@ class WriterOptions:
     Parameters
     ----------
     takeover : bool
-        Whether to claim a shard though another writer holds a live lease on it, which fences that
-        writer. Otherwise such a claim fails with :class:`~weir.errors.LeaseHeldError`. Default False.
+        Whether to claim a shard even if another writer holds a live lease on it, which fences that writer.
+        Otherwise such a claim fails with :class:`~weir.errors.LeaseHeldError`. Default False.
     lease_ttl : float
-        Seconds a lease on a shard lasts from its last renewal: how long the shards of a writer that
-        has vanished stay closed to others, unless they take over. From 0.1 to 86,400. Default 300.
+        Seconds a lease on a shard lasts from its last renewal, and thus how long the shards of a vanished
+        writer stay closed to others, unless they take over. From 0.1 to 86,400. Default 300.
     max_memtable_rows : int
-        Rows that a MemTable has at most, unless a single call has more: it is flushed to a generation when
-        it has as many, or would get more. Default 100,000, which is as many as the released library replays
-        of a generation when it takes a shard over.
+        Most rows of a MemTable, unless a single call has more: a MemTable is flushed to a generation when it
+        is full or the next write would exceed the limit. Default 100,000, which is also the most that the
+        released library replays when it takes over a shard.
     max_memtable_bytes : int
         Bytes of Arrow data after which a MemTable is flushed. Default 256 MiB.
     max_memtable_entries : int
-        Log entries, or batches in them, that a MemTable has at most: as many as somebody may have to read,
-        one round trip each, who claims the shard or reads it for the first time. Default 8,000, which is as
-        many as the released library replays of a generation.
+        Most log entries, or batches in them, of a MemTable. A process that claims the shard, or reads it for
+        the first time, may have to read this many, with one round trip each. Default 8,000, which is also the
+        most that the released library replays.
     max_memtable_age : float
-        Seconds after which a MemTable is flushed, from its first row, however few there are: rows that come
-        slowly would otherwise never be merged. Recorded with a table by ``weir.create(max_memtable_age=)``.
+        Seconds after its first row at which a MemTable is flushed, however few rows it has: rows that arrive
+        slowly would otherwise never be merged. ``weir.create(max_memtable_age=)`` records it with a table.
         ``math.inf`` for never. Default 60.
     max_frozen_memtables : int
-        MemTables of one shard that may wait for their flush. When one more is full, writers wait.
-        Default 2.
+        MemTables of one shard that may wait for their flush. When another one is full, writers wait. Default
+        2.
     max_unflushed_bytes : int
-        Bytes of memory that rows may take before they are flushed, in all shards of the writer:
-        rows on their way to the WAL, in MemTables, and what surrounds them. From half of it the
-        largest MemTable is flushed early; near it writes are slowed down, and at it they wait.
-        A call with more rows than that is accepted alone. Default 1 GiB.
+        Bytes of memory for unflushed rows in all shards of the writer: rows on their way to the WAL, rows in
+        MemTables, and overhead. From half the limit on, the largest MemTable is flushed early; near the limit
+        writes are slowed down, and at it they wait. A single call that exceeds it is accepted alone. Default
+        1 GiB.
     max_unmerged_generations : int
-        Generations of one shard that may wait for a merge. Near it writes to the shard are slowed
+        Generations of one shard that may wait for a merge. Near the limit writes to the shard are slowed
         down, and at it they wait. Default 1,000.
     max_wal_bytes : int
-        Bytes of Arrow data after which waiting writes are no longer gathered into the same WAL
-        entry. A single larger write still makes one entry. Default 16 MiB.
+        Bytes of Arrow data after which waiting writes no longer join the same WAL entry. A single larger
+        write still makes one entry. Default 16 MiB.
     max_wal_delay : float
-        Seconds the first of a group of writes may wait for others to join its WAL entry.
-        Default 0: no added delay; writes that arrive while another is being written still share
-        the next entry.
+        Seconds the first of a group of writes may wait for others to join its WAL entry. Default 0: no added
+        delay; writes that arrive while another entry is being written still share the next one.
     backpressure_timeout : float
-        Seconds a write waits for flushes, or a merge, to make room before
+        Seconds a write waits for flushes or a merge to make room before
         :class:`~weir.errors.BackpressureError`. Default 60.
     flush_on_close : bool
-        Whether closing the writer flushes what its MemTables hold, so that a merge finds it.
-        Without it the rows stay durable in the WAL. Default True.
+        Whether closing the writer flushes its MemTables, so that a merge finds the rows. Otherwise the rows
+        stay durable in the WAL. Default True.
     immutable : bool
-        The promise that no row ever changes its value of the columns that the table is sharded by, for a
-        table that is sharded by a column outside its key and was made without it, as the library makes
-        them. Without the promise such a table is not written. Default False.
+        The promise that no row ever changes its values of the columns the table is sharded by. Needed to
+        write a table that is sharded by a column outside its key and was created without the promise, as the
+        library creates them. Default False.
     holder : str, optional
-        Name of who holds the leases, for a writer of which there is one at a time: started again after a
-        crash, on whatever machine, it takes the leases of its former self over at once. Of two that are at
-        work under one name, the later fences the earlier. Default: a name of its own for every writer.
+        Name of the lease holder, for a writer that runs once at a time: restarted after a crash, on whatever
+        machine, it takes over the leases of its predecessor at once. If two writers run under one name, the
+        later fences the earlier. Default: a unique name for every writer.
     cluster_by : tuple of str, default ()
-        Columns by which the rows of a generation are laid out: rows that are asked for together, such as
-        those of one kind, are then read together. It changes no answer, and merges keep it. A table that is
-        sorted has its own order.
+        Columns by which the rows of a generation are clustered, so that rows queried together are stored
+        together. Results do not change, and merges keep the order. A sorted table has its own order.
     address : str, optional
-        Where others reach this process, such as ``"http://10.0.0.7:8080"``: whoever finds a shard held is
-        told it with the error. Default: only machine and process are told.
+        The address of this process, such as ``"http://10.0.0.7:8080"``: the error that other writers get for
+        a held shard includes it. Default: the error names only machine and process.
     """
 
     takeover: bool = False

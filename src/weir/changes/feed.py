@@ -44,22 +44,22 @@ _FULL_LOOK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """Changes of one shard that follow each other, in commit order.
+    """Consecutive changes of one shard, in commit order.
 
     Parameters
     ----------
     shard_id : UUID
         The shard.
     position : int
-        Log position of the last of them. Those of one log entry are never in two batches.
+        Log position of the last change. The changes of one log entry are never split between batches.
     epoch : int
-        Epoch of the writer that wrote the last of them.
+        Epoch of the writer that wrote the last change.
     rows : Table
-        One row per change: the table's columns, of a delete the key alone; ``_op``, which is
-        ``"upsert"`` or ``"delete"``; ``_shard``, ``_position`` and ``_epoch``; and, if they were asked
-        for, the rows before the changes as structs in ``_before``, null where there was none.
+        One row per change: the table's columns (only the key for a delete); ``_op``, which is ``"upsert"`` or
+        ``"delete"``; ``_shard``, ``_position`` and ``_epoch``; and, if requested, the row before the change
+        as a struct in ``_before``, null if there was none.
     token : SnapshotToken
-        The place after these changes: ``changes(since=token)`` goes on with the next.
+        The position after these changes: ``changes(since=token)`` continues with the next.
     """
 
     shard_id: UUID
@@ -89,18 +89,18 @@ class FeedSource:
 
 
 class ChangeFeed:
-    """Changes of a table, to be iterated over. Made by :meth:`weir.Table.changes`.
+    """An iterable of a table's changes. Made by :meth:`weir.Table.changes`.
 
-    Each iteration yields what has been committed since the last batch it yielded, up to the moment it
-    starts or to ``until``, and ends; a feed that follows waits for more instead. Iterate again for what
-    has come in since. One thread at a time.
+    Each iteration yields what was committed after the last batch yielded, up to its own start or ``until``,
+    and ends; a feed that follows waits for more instead. Iterate again for later changes. One thread at a
+    time.
 
     Parameters
     ----------
     source : FeedSource
         The table.
     since : SnapshotToken
-        The place to begin after.
+        The position to begin after.
     until : SnapshotToken, optional
         The place to end at.
     options : FeedOptions
@@ -131,7 +131,7 @@ class ChangeFeed:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows of every batch."""
+        """The schema of the rows of every batch."""
         return change_schema(self._source.table.schema, before=self._options.before)
 
     @property
@@ -141,7 +141,7 @@ class ChangeFeed:
 
     @property
     def token(self) -> SnapshotToken:
-        """The place after the last batch yielded; after an iteration has ended, where it ended."""
+        """The position after the last batch yielded; after an iteration, its end."""
         return self._token
 
     def __iter__(self) -> Iterator[ChangeBatch]:
@@ -150,9 +150,9 @@ class ChangeFeed:
         Raises
         ------
         SnapshotExpiredError
-            If garbage collection has removed a log entry that is to be read, naming it.
+            If garbage collection has removed a log entry that would be read; the message names it.
         CorruptionError
-            If a log entry is broken.
+            If a log entry is damaged.
         ConflictError
             If another feed of the same consumer has acknowledged something meanwhile.
         """
@@ -184,27 +184,27 @@ class ChangeFeed:
     ) -> ChangePlan:
         """Return what an iteration would yield now, as ranges that any number of machines can read.
 
-        Nothing of it counts as yielded. To go on after a plan, open a feed at ``plan.until``; to read a plan
+        None of it counts as yielded. To continue after a plan, open a feed at ``plan.until``; to read a plan
         again, open one at ``plan.since`` with that ``until``.
 
         Parameters
         ----------
         max_rows : int, optional
-            The most rows, as for :meth:`weir.Table.changes`, which also says the default. To count them
-            costs a small read per log entry.
+            Most rows, as for :meth:`weir.Table.changes`, whose limit is the default. Counting them costs a
+            small read per log entry.
         max_bytes : int, optional
-            The most bytes, as the log has them, or as the generations have that were published beside it.
-            As with rows, a single entry may have more. Default: no limit.
+            Most bytes, as stored in the log or in the generations published beside it. As with rows, a single
+            entry may exceed the limit. Default: no limit.
         range_entries : int, optional
-            Log entries after which a range ends, so that a shard with many is read by several. Default:
-            one range for each shard, as always if the rows before the changes are wanted.
+            Log entries after which a range ends, so that several machines read a shard with many. Default:
+            one range for each shard, as always if the rows before the changes are included.
 
         Raises
         ------
         OptionError
-            If a number is not one of at least 1.
+            If a number is below 1.
         SnapshotExpiredError
-            If garbage collection has removed what is to be read.
+            If garbage collection has removed what would be read.
         """
         for value, name in (
             (range_entries, "range_entries"),
@@ -245,36 +245,36 @@ class ChangeFeed:
         return ChangePlan(self._token, until, ranges, rows, nbytes, is_whole or bool(limits and rows))
 
     def latest(self) -> SnapshotToken:
-        """Return the place after everything that is committed now. No row is read.
+        """Return the position after everything committed now. No row is read.
 
-        Each shard is at one position, as at a batch's token; of all shards together only
-        :meth:`weir.Table.snapshot` says what stood at one moment.
+        Each shard is at some position, as in a batch's token; for one consistent moment across shards use
+        :meth:`weir.Table.snapshot`.
         """
         return self._source.cuts.take(across_shards=False).token()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return one iteration as an Arrow stream, which anything that speaks Arrow reads."""
+        """Return one iteration as an Arrow stream."""
         batches = (batch for change in self for batch in change.rows.to_batches())
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def commit(self, token: SnapshotToken | str | None = None) -> None:
-        """Acknowledge changes: the consumer goes on after them, in whatever process.
+        """Acknowledge changes: the consumer continues after them, in whatever process.
 
         Parameters
         ----------
         token : SnapshotToken or str, optional
-            The place up to which they are dealt with, of a batch or a plan. Default: everything
-            yielded so far.
+            The position up to which they are processed, from a batch or a plan. Default: everything yielded
+            so far.
 
         Raises
         ------
         OptionError
             If the feed was opened without a consumer.
         InputError
-            If the token is of another table, or of a place that lies before what is acknowledged.
+            If the token belongs to another table, or to a position before what is acknowledged.
         ConflictError
-            If another feed of the same consumer has acknowledged something since this one was
-            opened, or the consumer was dropped. Nothing was stored.
+            If another feed of the same consumer has acknowledged changes since this one was opened, or the
+            consumer was dropped. Nothing was stored.
         StorageError
             If the store failed; call it again.
         """
@@ -304,9 +304,9 @@ class ChangeFeed:
         self._is_acknowledged = _positions(place) == _positions(self._token)
 
     def stop(self) -> None:
-        """Follow no longer: an iteration that waits ends, and one that reads ends when it has caught up.
+        """Stop following: an iteration that waits ends, and one that reads ends when it has caught up.
 
-        For another thread, or a signal handler. It cannot be undone.
+        For use from another thread or a signal handler. It cannot be undone.
         """
         self._stopped.set()
 

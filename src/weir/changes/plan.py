@@ -15,25 +15,24 @@ __all__ = ["Admitted", "ChangePlan", "PlanLimits", "admit", "arrived", "beginnin
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """Changes to be read, by whomever: each range is a task of its own, and can be pickled.
+    """A division of changes into ranges that can be pickled and read independently.
 
-    Together the ranges hold every change after ``since`` up to ``until`` once. Between shards there is
-    no order; the ranges of one shard stand in the order of its log.
+    Together the ranges contain every change after ``since`` up to ``until`` exactly once. There is no order
+    between shards; the ranges of one shard are in the order of its log.
 
     Parameters
     ----------
     since : SnapshotToken
-        The place to begin after.
+        The position to begin after.
     until : SnapshotToken
-        The place to end at: where the next plan begins.
+        The position to end at, where the next plan begins.
     ranges : tuple of ChangeRange
-        What to read.
+        The ranges to read.
     rows, nbytes : int, optional
-        How many changes there are, and how many bytes they have where they are stored, if that was found
-        out: with a limit it is.
+        The number of changes and their stored size in bytes, if known: with a limit they are.
     is_whole : bool, default True
-        Whether that is all there was. Of a table that was resharded, changes in the new shards come after
-        all those in former ones, in a plan of their own.
+        Whether that is everything there was. If the table was resharded, changes in the new shards follow all
+        those in the former ones, in a separate plan.
     """
 
     since: SnapshotToken

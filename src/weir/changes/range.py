@@ -74,7 +74,7 @@ class ChangeSource:
 
 @dataclass(frozen=True, slots=True)
 class ShardChanges:
-    """Changes of one shard that follow each other, in commit order.
+    """Consecutive changes of one shard, in commit order.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ class ShardChanges:
     position : int
         Log position of the last of them.
     epoch : int
-        Epoch of the writer that wrote the last of them.
+        Epoch of the writer that wrote the last change.
     reached : ShardCut
-        The place after them.
+        The position after them.
     """
 
     rows: pa.Table
@@ -96,17 +96,17 @@ class ShardChanges:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRange:
-    """Changes of one shard between two places of its log. Small, and can be pickled.
+    """Changes of one shard between two positions of its log. Small, and can be pickled.
 
-    Made by :meth:`~weir.changes.feed.ChangeFeed.plan`. Whoever reads it needs nothing but the storage, so
-    the ranges of a plan can be read by many machines at once. Those of one shard follow each other.
+    Made by :meth:`~weir.changes.feed.ChangeFeed.plan`. Reading it needs nothing but the storage, so many
+    machines can read the ranges of a plan at once. The ranges of one shard follow each other.
 
     Parameters
     ----------
     source : ChangeSource
         The table.
     begin : ShardCut
-        The place to begin after.
+        The position to begin after.
     position : int
         The last log position that belongs to it.
     batch_rows : int
@@ -114,9 +114,9 @@ class ChangeRange:
     base : BaseTable, optional
         The base table at ``begin``, if the rows before the changes are needed.
     newest : ShardManifest, optional
-        A manifest up to which generations may take the place of log entries when they are looked up.
+        The newest manifest whose generations may be read in place of log entries.
     before : bool, default False
-        Whether the rows before the changes are wanted.
+        Whether to include the rows before the changes.
     """
 
     source: ChangeSource = field(repr=False)
@@ -134,18 +134,18 @@ class ChangeRange:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows, as that of the feed."""
+        """The schema of the rows, that of the feed."""
         return change_schema(self.source.schema, before=self.before)
 
     def batches(self) -> Iterator[ShardChanges]:
-        """Yield the changes in commit order; those of one log entry are never in two batches.
+        """Yield the changes in commit order; those of one log entry are never split between batches.
 
         Raises
         ------
         SnapshotExpiredError
-            If garbage collection has removed a log entry that is to be read, naming it.
+            If garbage collection has removed a log entry that would be read; the message names it.
         CorruptionError
-            If a log entry is broken.
+            If a log entry is damaged.
         """
         schema = self.schema
         state = self._state()

@@ -70,7 +70,7 @@ class FeedStart:
     Parameters
     ----------
     token : SnapshotToken
-        The place to begin after.
+        The position to begin after.
     consumer : StoredConsumer, optional
         The consumer whose place it is.
     """

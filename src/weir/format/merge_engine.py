@@ -50,9 +50,9 @@ class Function(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MergeEngine:
-    """What the versions of a key come to, from the oldest to the newest.
+    """How the versions of a key combine into one row, from oldest to newest.
 
-    A delete removes the row under every engine; what is written after it begins anew. Made by the class
+    Under every engine a delete removes the row, and the next write starts from nothing. Made by the class
     methods, and passed to :func:`weir.create`.
 
     Parameters

@@ -86,15 +86,16 @@ class ShardCut:
     shard_id : UUID
         The shard.
     manifest_version : int
-        Version of the shard manifest whose generations count; 0 for the state before the first one.
+        Version of the shard manifest that lists the generations to read; 0 for the state before the first
+        one.
     epoch : int
         Writer epoch in that manifest.
     first_position : int
-        First WAL position that no generation of that manifest covers.
+        First WAL position not covered by a generation of that manifest.
     position : int
-        Last WAL position that counts; ``first_position - 1`` or more.
+        Last WAL position to read; ``first_position - 1`` or more.
     stamp : bytes, default b""
-        The first 4 bytes of that manifest's write id; empty where it is not known, or has none.
+        The first 4 bytes of that manifest's write id; empty if unknown, or if it has none.
     """
 
     shard_id: UUID
@@ -120,26 +121,26 @@ class ShardCut:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotToken:
-    """One state of a table, to be read again later. Made by :meth:`weir.Table.snapshot`.
+    """One state of a table, for reading it again later. Made by :meth:`weir.Table.snapshot`.
 
-    ``str(token)`` is text for a file, a URL or another process; :meth:`parse` reads it.
+    ``str(token)`` is text that fits in a file or a URL; :meth:`parse` reads it.
 
     Parameters
     ----------
     table : str
         Identity of the table.
     base_version : int
-        Version of the base table. 0 in a token that marks a place in the change feed alone.
+        Version of the base table. 0 in a token that only marks a position in the change feed.
     shards : tuple of ShardCut
-        Where each shard is cut, by ascending shard id. A shard that is not there had no rows.
+        Where each shard is cut, by shard id. A missing shard had no rows.
     pin : str, optional
-        Id under which storage keeps what the token needs; None if nothing does.
+        Id of the pin by which storage keeps what the token needs; None if it is not pinned.
     base_stamp : bytes, default b""
-        The first 4 bytes of what tells that version of the base table from others of its number; empty where
-        it is not known.
+        The first 4 bytes of what distinguishes that version of the base table from others with its number;
+        empty if unknown.
     instant : int or None, default None
-        When it is judged which rows have expired, in microseconds since 1970; None of a table whose rows do
-        not.
+        The instant at which expiry is judged, in microseconds since 1970; None if the table's rows do not
+        expire.
     """
 
     table: str
@@ -212,7 +213,7 @@ class SnapshotToken:
 
     @property
     def read_at(self) -> datetime | None:
-        """The instant at which it is judged which rows have expired; None of a table whose rows do not."""
+        """The instant at which expiry is judged; None if the table's rows do not expire."""
         return None if self.instant is None else _EPOCH + timedelta(microseconds=self.instant)
 
     def unpinned(self) -> SnapshotToken:

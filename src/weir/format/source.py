@@ -32,7 +32,7 @@ _MAX_SEQUENCE = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """Where the rows of a write come from, so that writing them twice does no more than writing them once.
+    """Identifies where the rows of a write come from, so that writing them twice has no further effect.
 
     Parameters
     ----------

@@ -28,18 +28,18 @@ _TAKEN = re.compile(r"w[0-9]+\..*|earliest", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A state of a table that has a name.
+    """A named state of a table.
 
     Parameters
     ----------
     name : str
-        Its name: ``at=`` of every read takes it.
+        Its name, which ``at=`` of every read accepts.
     token : SnapshotToken
         The state.
     created_at : datetime
         When the tag was made, in UTC.
     write_id : str
-        Random: tells whoever made it that what is stored is its own, where the answer was lost.
+        Random: if the store's answer was lost, shows the creator that the stored tag is its own.
     """
 
     name: str

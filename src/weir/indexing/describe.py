@@ -51,7 +51,7 @@ class ExistingIndex:
     name : str
         Its name.
     column : str
-        The column it is on; of several, the first.
+        The indexed column; the first of several.
     library_kind : str
         Its kind as the library calls it.
     definition : IndexDefinition or None

@@ -49,9 +49,9 @@ def create_index(
     Raises
     ------
     IndexDefinitionError
-        If the column cannot have it, or a parameter is not one of the kind's.
+        If the column cannot have such an index, or the kind has no such parameter.
     IndexExistsError
-        If there is an index of that name, or of that kind on the column and no name was given.
+        If an index of that name exists, or one of that kind on the column and no name was given.
     """
     base = base.latest()
     if kind is None:
@@ -82,7 +82,7 @@ def create_indexes(base: BaseTable, sample: Sample, policy: IndexPolicy) -> tupl
     Raises
     ------
     IndexDefinitionError
-        If a column that the policy declares does not exist, or cannot have the kind.
+        If a column that the policy names does not exist, or cannot have that kind of index.
     """
     base = base.latest()
     have = {

@@ -25,21 +25,21 @@ class IndexReport:
     name : str
         The index.
     kind : str
-        Its kind, as :meth:`weir.TableIndexes.create` takes it, or as the library calls one that Weir does
-        not build.
+        Its kind, as for :meth:`weir.TableIndexes.create`, or the library's name for a kind that Weir does not
+        build.
     column : str
-        The column it is on; of several, the first.
+        The indexed column; the first of several.
     segments : int
-        Pieces it is in; every search asks each of them.
+        Number of its segments; every search reads each of them.
     rows : int
         Rows it covers.
     unindexed_rows : int
-        Rows of the base table that it lacks, and that searches read instead.
+        Rows of the base table that it lacks and that searches scan instead.
     is_maintained : bool
-        Whether it catches up with merged rows.
+        Whether it is caught up with merged rows.
     behind : mapping of UUID to int
-        For every shard, the merged generations that it is not recorded to cover; a shard whose every
-        merged generation is covered is left out. Lance MemWAL spec, "Index Catch-up".
+        For every shard, the merged generations that it is not recorded to cover; fully covered shards are
+        omitted. Lance MemWAL spec, "Index Catch-up".
     """
 
     name: str

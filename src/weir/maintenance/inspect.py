@@ -61,9 +61,8 @@ def inspect(store: ObjectStore, what: str | None = None, *, rows: bool = False) 
         The table's store; or, for a single file, that of its directory.
     what : str, optional
         A path below the table, or a short name: ``details``, ``snapshots``, ``marks``, ``pin/ID``,
-        ``consumer/NAME``, or ``SHARD`` (the beginning of its id), ``SHARD/manifest``,
-        ``SHARD/manifest/VERSION``, ``SHARD/wal/POSITION``, ``SHARD/generation/NUMBER``, ``SHARD/lease``.
-        Default: the table.
+        ``consumer/NAME``, or ``SHARD`` (the start of its id), ``SHARD/manifest``, ``SHARD/manifest/VERSION``,
+        ``SHARD/wal/POSITION``, ``SHARD/generation/NUMBER``, ``SHARD/lease``. Default: the table.
     rows : bool, default False
         Whether to return the rows of a log entry or a generation too.
 
@@ -79,7 +78,7 @@ def inspect(store: ObjectStore, what: str | None = None, *, rows: bool = False) 
     TableNotFoundError
         If there is no table.
     OptionError, UriError
-        If ``what`` means nothing, or leads out of the table.
+        If ``what`` is not understood, or points outside the table.
     """
     target = resolve(store, what)
     if target.kind in {"table", "details"}:

@@ -77,10 +77,10 @@ class ShardRecovery:
     shard_id : UUID
         The shard.
     rows : int
-        Rows that were replayed and flushed; fewer if a task had to be run again, whose first run had
-        flushed them.
+        Rows that were replayed and flushed; fewer if a task was run again after its first run had flushed
+        some.
     skipped : str
-        Why nothing was done; empty if it was.
+        Why the shard was skipped; empty if it was recovered.
     """
 
     shard_id: UUID
@@ -95,7 +95,7 @@ class RecoverReport(ShownAsTable):
     Parameters
     ----------
     shards : tuple of ShardRecovery
-        The shards that had rows in their logs, by ascending id.
+        The shards that had rows in their logs, by id.
     """
 
     shards: tuple[ShardRecovery, ...]

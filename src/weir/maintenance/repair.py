@@ -52,7 +52,7 @@ class RepairReport(ShownAsTable):
 def repair_table(
     shards: TableShards, *, dry_run: bool = False, prefer: UUID | None = None, as_clone: bool = False
 ) -> RepairReport:
-    """Put right what can be put right without a row lost. See :meth:`weir.TableMaintenance.repair`."""
+    """Repair whatever can be repaired without losing a row. See :meth:`weir.TableMaintenance.repair`."""
     # Shards are looked at beside a base table that is sound.
     versions = repair_versions(shards.base.store, dry_run=dry_run)
     repairs: list[ShardRepair | VersionRepair | IndexRepair | SetAsideStrayEntries] = [*versions]

@@ -37,7 +37,7 @@ class ShardReport:
     shard_id : UUID
         The shard.
     values : mapping of str to str
-        What its rows have in common, by shard field; empty for an unsharded table.
+        The shard values its rows share, by shard field; empty for an unsharded table.
     state : str
         ``ACTIVE`` or ``SEALED``.
     epoch : int
@@ -45,7 +45,7 @@ class ShardReport:
     wal_position : int
         Last position in the WAL.
     current_generation : int
-        Generation the next flush will have.
+        Number of the generation that the next flush will write.
     merged_generation : int
         Newest generation in the base table; 0 if none.
     unmerged_generations, unmerged_rows, unmerged_bytes : int
@@ -57,13 +57,13 @@ class ShardReport:
     lag_seconds : float
         Age of the oldest row that is not in the base table; 0 if all are.
     writer : str
-        Who wrote the shard last, and does so if the lease is held: process and host. Empty if no writer of
-        Weir ever did.
+        Process and host of the last writer, which is still active if the lease is held. Empty if no writer of
+        Weir ever wrote the shard.
     lease : str
         ``none``, ``held``, ``released``, ``expired``, ``abandoned`` (held by a process of this machine that
-        is gone), or ``damaged``. All but ``held`` and ``damaged`` let the next writer in.
+        no longer exists), or ``damaged``. All but ``held`` and ``damaged`` admit the next writer.
     lease_expires_at : datetime, optional
-        Until when it is held unless it is renewed, in UTC by the clock of its holder; when it ended.
+        When it expires unless renewed, or when it ended, in UTC by the clock of its holder.
     """
 
     shard_id: UUID
@@ -88,7 +88,7 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus(ShownAsTable):
-    """A table as a whole.
+    """The state of a table.
 
     Parameters
     ----------
@@ -97,25 +97,24 @@ class TableStatus(ShownAsTable):
     base_version : int
         Version of the base table.
     base_rows : int
-        Rows in the base table; a row replaced or deleted since its merge still counts.
+        Rows in the base table; rows replaced or deleted since their merge are included.
     primary_key : tuple of str
         Primary-key columns.
     sharded_by : str
-        The shard spec, for people.
+        The shard spec, as text.
     library_writable : bool
         Whether the released Lance library can write the table too.
     library_note : str
-        Why not, if not.
+        The reason if it cannot.
     shards : tuple of ShardReport
-        By ascending shard id.
+        The shards, by id.
     indexes : tuple of IndexReport
         The indexes of the base table, by name.
     twins : tuple of tuple of UUID, default ()
-        Shards that hold rows of the same shard values, where there ought to be one: they are not written, and
-        what keys they have in common is not read or merged, until :meth:`weir.TableMaintenance.repair` has
-        joined them.
+        Shards with the same shard values, where there should be one: they are not written, and keys they have
+        in common are not read or merged, until :meth:`weir.TableMaintenance.repair` has joined them.
     upkeep : str, default ""
-        Who looks after the table in the background at this moment: process and host. Empty if nobody does.
+        The process and host that maintain the table in the background at this moment. Empty if none does.
     """
 
     uri: str
@@ -142,7 +141,7 @@ class TableStatus(ShownAsTable):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What somebody should look at: rows that have waited for a flush for so long that nobody does it."""
+        """Problems that need attention: rows whose flush is so late that no writer can be doing it."""
         return tuple(
             f"shard {str(shard.shard_id)[:8]} has {shard.unflushed_rows:,} rows that wait for a flush for "
             f"{shard.unflushed_seconds:,.0f} s, and no merge finds them; its lease is {shard.lease}"
@@ -194,7 +193,7 @@ def table_status(
     values_of : mapping of UUID to mapping
         Shard values of every shard, for people.
     sharded_by : str
-        The shard spec, for people.
+        The shard spec, as text.
     library_note : str
         Why the released library cannot write rows of the table or route them; empty if it can.
     twins : tuple of tuple of UUID

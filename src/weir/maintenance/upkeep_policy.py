@@ -20,9 +20,9 @@ _MERGE = MergePolicy(min_share=0.1, max_generations=16, max_age=timedelta(minute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepPolicy:
-    """How often each part of the upkeep of a table is due, while it is written.
+    """How often each upkeep job runs on a table while it is being written.
 
-    Nothing is due of a table that nobody writes, but for a look every now and then.
+    On an idle table nothing is due except an occasional check.
 
     Parameters
     ----------

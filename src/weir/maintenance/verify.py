@@ -41,11 +41,11 @@ class VerifyReport(ShownAsTable):
     Parameters
     ----------
     findings : tuple of Finding
-        What is not as it should be, by place; empty for a healthy table.
+        The problems found, by location; empty for a healthy table.
     base_version : int
         Version of the base table that was checked.
     shards, generations, entries : int
-        How many shards, generations and log entries were looked at.
+        How many shards, generations and log entries were checked.
     """
 
     findings: tuple[Finding, ...]
@@ -56,12 +56,12 @@ class VerifyReport(ShownAsTable):
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings by which rows are at stake."""
+        """The findings that put rows at risk."""
         return tuple(one for one in self.findings if one.severity is Severity.ERROR)
 
     @property
     def passed(self) -> bool:
-        """Whether there is no error; there may be warnings."""
+        """Whether there are no errors; there may be warnings."""
         return not self.errors
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def verify_table(
     base_rows : bool
         Whether to read the rows of the base table too. Their keys are held in memory.
     on_progress : callable, optional
-        Called with (tasks done, tasks in all), as far as these are known.
+        Called with (tasks done, tasks in all), as far as known.
 
     Returns
     -------

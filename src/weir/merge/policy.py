@@ -1,10 +1,10 @@
-"""When a merge is worth what it costs.
+"""Decides when a merge is worth its cost.
 
-A merge looks at every key of the base table, however few rows it brings, so of a small one each row costs
-more the larger the base table is. If merges wait for a share of the base table's rows, they become rarer as
-it grows, and what they cost for each merged row stays the same. Meanwhile reads have more generations to look
-into, of which there is a most; and the rows of a table that gets no more have an age at which they are merged
-all the same.
+A merge examines every key of the base table, however few rows it brings, so the larger the base table, the
+more each row of a small merge costs. If merges wait for a share of the base table's rows, they become rarer
+as it grows, and the cost per merged row stays the same. Meanwhile reads have more generations to look into,
+so their number is bounded; and rows of a table that receives no more writes are merged once they reach a
+certain age.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ _MAX_GENERATIONS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePolicy:
-    """Says whether what is unmerged is to be merged now, or to wait for more.
+    """Decides whether to merge now or to wait for more rows.
 
-    All of it is merged, or nothing: as soon as it is worth it, or a shard has many generations, or one of
-    them is old.
+    A merge takes everything or nothing. It is due when it is worth its cost, when a shard has many
+    generations, or when one of them is old.
 
     Parameters
     ----------
     min_share : float
-        Rows that wait for a merge, as a share of the rows of the base table, from which on they are merged:
-        with 0.02, one merged row for at most 50 rows that are looked at. Default 0: however few there are.
+        Merge once the unmerged rows are at least this share of the base table's rows: 0.02 merges one row for
+        at most 50 rows examined. Default 0: merge however few there are.
     max_generations : int
-        Generations of one shard that wait for a merge, from which on all are merged, whatever their share:
-        each is one more source for reads. Has to be below the writer option ``max_unmerged_generations``,
-        at which writes wait. Default 64.
+        Merge once a shard has this many unmerged generations, whatever their share: each is one more source
+        for reads. Must be below the writer option ``max_unmerged_generations``, at which writes wait. Default
+        64.
     max_age : timedelta, optional
-        How long ago a generation was flushed, as :meth:`weir.Table.status` says it (``lag_seconds``), from
-        which on all are merged, whatever their share. Default: they may wait for ever.
+        Merge once a generation was flushed this long ago (``lag_seconds`` of :meth:`weir.Table.status`),
+        whatever the share. Default: generations may wait for ever.
 
     Raises
     ------
     OptionError
-        If the share is negative or no number, the generations are below 1, or the age is negative or no
-        length of time.
+        If the share is negative or not a number, ``max_generations`` is below 1, or the age is negative or
+        not a length of time.
 
     Examples
     --------

@@ -88,21 +88,21 @@ class MergedGroup:
 class MergeReport(ShownAsTable):
     """What a merge did.
 
-    What others have merged meanwhile is not counted, nor what a task had merged that was lost before it
-    could tell, and was run again (:class:`weir.spark.SparkRunner`).
+    What other merges did meanwhile is not counted, nor what a lost task merged before it was run again
+    (:class:`weir.spark.SparkRunner`).
 
     Parameters
     ----------
     shards, generations : int
-        Shards and generations that were merged by this call.
+        Shards and generations that this call merged.
     rows_upserted, rows_deleted : int
         Rows written to the base table and keys deleted from it.
     version : int
         Version of the base table afterwards.
     rows_left : int, default 0
-        Stored rows of generations that the policy has wait for more.
+        Stored rows of generations that the policy left unmerged, to wait for more.
     in_conflict : tuple of UUID, default ()
-        Shards that were left alone, since several of them hold versions of one key.
+        Shards that were left alone, because several of them hold versions of one key.
     """
 
     shards: int

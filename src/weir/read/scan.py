@@ -20,10 +20,10 @@ Result = TypeVar("Result")
 
 
 class Scan(RowResult):
-    """A scan that has not run yet. Each of its methods runs it anew, on a snapshot of its own.
+    """A scan that has not run yet. Each of its methods runs it again, on a new snapshot.
 
-    Made by :meth:`weir.Table.scan`. The order of rows is not defined. Pickled, it goes to another process
-    with a token of the table as it is then, retained for an hour: every process reads the same rows.
+    Made by :meth:`weir.Table.scan`. The order of rows is not defined. Pickling it takes a token of the
+    current state of the table, kept for an hour, so that every process that unpickles it reads the same rows.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Scan(RowResult):
         return self.plan().describe()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches, one source after the other."""
+        """Yield the rows as record batches, source by source."""
         yield from self._stream(self._planned())
 
     def to_table(self) -> pa.Table:
@@ -92,15 +92,15 @@ class Scan(RowResult):
         return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
 
     def chosen(self, first: Sequence[str], choose: Choose) -> pa.Table:
-        """Return some of the rows, chosen by a few of their columns; others are read of these rows alone.
+        """Return some of the rows, chosen by a few of their columns; the others are read for these rows only.
 
         Parameters
         ----------
         first : sequence of str
-            The columns to choose by, among those of the scan.
+            The columns of the scan to choose by.
         choose : callable
-            Takes a table of them, and returns the offsets of the rows that are wanted, as a NumPy array, in
-            the order in which they are. It may be called again.
+            Takes a table of these columns and returns the offsets of the wanted rows, as a NumPy array in
+            result order. It may be called more than once.
         """
 
         def read() -> pa.Table:
@@ -111,12 +111,12 @@ class Scan(RowResult):
         return self._run(read)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream of record batches, one source after the other."""
+        """Return the rows as a stream of record batches, source by source."""
         plan = self._planned()
         return pa.RecordBatchReader.from_batches(plan.schema, self._stream(plan))
 
     def count(self) -> int:
-        """Return how many rows there are, without reading the columns."""
+        """Return the number of rows, without reading the columns."""
         return self._run(self._count)
 
     def _count(self) -> int:

@@ -19,7 +19,7 @@ __all__ = ["SqlQuery"]
 
 
 class SqlQuery(RowResult):
-    """A SQL query over a table, ready to run; each method that returns rows runs it anew.
+    """A SQL query over a table, ready to run; each method that returns rows runs it again.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class SqlQuery(RowResult):
     Raises
     ------
     QueryError
-        If the query does not parse, is no query, or names what there is not.
+        If the query does not parse, is not a query, or names something that does not exist.
     """
 
     def __init__(

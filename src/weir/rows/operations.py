@@ -34,7 +34,7 @@ class Upsert:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Insert:
-    """Insert rows whose keys do not exist; the others stay as they are.
+    """Insert rows whose keys do not exist; existing rows stay as they are.
 
     Parameters
     ----------

@@ -38,9 +38,7 @@ __all__ += ["truncate", "unsharded", "year"]
 
 @dataclass(frozen=True, slots=True)
 class ShardBy:
-    """One shard value: a transform of some columns.
-
-    Made by :func:`bucket`, :func:`identity` and so on.
+    """One shard value: a transform of columns. Made by :func:`bucket`, :func:`identity` and so on.
 
     Parameters
     ----------
@@ -132,7 +130,7 @@ def identity(column: str, *, immutable: bool = False, field_id: str | None = Non
     column : str
         Column of any scalar type.
     immutable : bool, default False
-        Promise that rows never change their value of a column outside the primary key.
+        Promise that a row's value of a column outside the primary key never changes.
     field_id : str, optional
         Name of the shard value in the shard spec.
 
@@ -177,7 +175,7 @@ def multi_bucket(
     Parameters
     ----------
     columns : sequence of str
-        One or more columns; nulls are passed over.
+        One or more columns; nulls are skipped.
     num_buckets : int
         Number of shards, 1 to 1024.
     immutable, field_id
@@ -197,7 +195,7 @@ def multi_bucket(
 
 
 def truncate(column: str, width: int, *, immutable: bool = False, field_id: str | None = None) -> ShardBy:
-    """Give texts that begin alike, or numbers between two multiples, a shard of their own.
+    """Shard by the first characters of a text, or by ranges of a number.
 
     Parameters
     ----------
@@ -229,7 +227,7 @@ def year(column: str, *, immutable: bool = False, field_id: str | None = None) -
 def month(column: str, *, immutable: bool = False, field_id: str | None = None) -> ShardBy:
     """Shard by the month of the year, 1 to 12, in UTC. See :func:`identity`.
 
-    The same months of different years share a shard; combine with :func:`year` to part them.
+    The same months of different years share a shard; combine with :func:`year` to separate them.
     """
     return ShardBy(DatePart("month"), (column,), immutable, field_id)
 
@@ -237,7 +235,7 @@ def month(column: str, *, immutable: bool = False, field_id: str | None = None) 
 def day(column: str, *, immutable: bool = False, field_id: str | None = None) -> ShardBy:
     """Shard by the day of the month, 1 to 31, in UTC. See :func:`identity`.
 
-    The same days of different months share a shard; combine with :func:`year` and :func:`month` to part
+    The same days of different months share a shard; combine with :func:`year` and :func:`month` to separate
     them.
     """
     return ShardBy(DatePart("day"), (column,), immutable, field_id)
@@ -258,8 +256,8 @@ def expression(
 ) -> ShardBy:
     """Shard by a DataFusion SQL expression.
 
-    It must be a function of its columns alone: no ``now()``, no ``random()``, no subquery. It costs a
-    query on every write, which costs several times as much as the other transforms.
+    It must depend on its columns alone: no ``now()``, no ``random()``, no subquery. It runs a query on every
+    write, which costs several times as much as the other transforms.
 
     Parameters
     ----------

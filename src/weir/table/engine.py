@@ -24,7 +24,7 @@ __all__ = ["Engine"]
 
 
 class Engine(EngineContext):
-    """What the tables of one process share: a read cache, room for unflushed rows, threads, metrics.
+    """What the tables of one process share: a read cache, memory for unflushed rows, threads, metrics.
 
     :func:`weir.open` and its kin use the engine of the process, with the limits that are the defaults here.
     A service makes an engine of its own, with limits of its own, and opens its tables with it.

@@ -41,26 +41,26 @@ class TableIndexes:
     ) -> IndexDefinition:
         """Build an index on a column, and maintain it from then on.
 
-        It covers the base table when the call returns. Generations get the same index when they are
-        flushed, if they have rows enough to gain from it, and ``table.maintenance.catch_up_indexes()``
-        brings the base table's up to what has been merged. On a table without rows it is empty until then.
+        It covers the base table when the call returns. Generations get the same index when they are flushed,
+        if they have enough rows to benefit, and ``table.maintenance.catch_up_indexes()`` adds merged rows to
+        the base table's index. On a table without rows it is empty until then.
 
         Parameters
         ----------
         column : str
             The column.
         kind : str, optional
-            ``"BTREE"``, ``"BITMAP"``, ``"ZONEMAP"``, ``"BLOOMFILTER"``, ``"NGRAM"``,
-            ``"LABEL_LIST"``, ``"INVERTED"`` (full text), ``"IVF_FLAT"``, ``"IVF_PQ"`` or
-            ``"IVF_HNSW_SQ"``. Default: what :class:`weir.IndexPolicy` says for the column.
+            ``"BTREE"``, ``"BITMAP"``, ``"ZONEMAP"``, ``"BLOOMFILTER"``, ``"NGRAM"``, ``"LABEL_LIST"``,
+            ``"INVERTED"`` (full text), ``"IVF_FLAT"``, ``"IVF_PQ"`` or ``"IVF_HNSW_SQ"``. Default: what
+            :class:`weir.IndexPolicy` chooses for the column.
         name : str, optional
-            Its name. Default: the column's name and ``_idx``.
+            Its name. Default: the column's name followed by ``_idx``.
         replace : bool, default False
-            Whether an index of that name is built anew.
+            Whether to rebuild an existing index of that name.
         **parameters
-            Lance's, by kind: ``num_partitions``, ``num_sub_vectors``, ``num_bits``, ``metric``, ``m``,
-            ``ef_construction``, ``rows_per_zone``, ``number_of_items``, ``probability``, and the
-            tokenizer's, such as ``with_position`` and ``language``.
+            Lance's parameters, depending on the kind: ``num_partitions``, ``num_sub_vectors``, ``num_bits``,
+            ``metric``, ``m``, ``ef_construction``, ``rows_per_zone``, ``number_of_items``, ``probability``,
+            and those of the tokenizer, such as ``with_position`` and ``language``.
 
         Returns
         -------
@@ -70,9 +70,9 @@ class TableIndexes:
         Raises
         ------
         IndexDefinitionError
-            If the column cannot have it, or a parameter is not one of the kind's.
+            If the column cannot have such an index, or the kind has no such parameter.
         IndexExistsError
-            If there is an index of that name, or of that kind on the column and no name was given.
+            If an index of that name exists, or one of that kind on the column and no name was given.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class TableIndexes:
         )
 
     def drop(self, name: str) -> None:
-        """Drop an index. Generations that have it keep it until they are merged.
+        """Drop an index. Generations keep theirs until they are merged.
 
         Raises
         ------
@@ -105,12 +105,12 @@ class TableIndexes:
         return base_indexes(self._table.base.latest())
 
     def policy(self, policy: IndexPolicy | None = None) -> tuple[IndexDefinition, ...]:
-        """Build every index that a policy says and the table does not have.
+        """Build every index that a policy chooses and the table lacks.
 
         Parameters
         ----------
         policy : IndexPolicy, optional
-            Decides which columns get which kinds. Default: by type and a sample of the rows.
+            Decides which columns get which kinds of index. Default: by type and a sample of the rows.
 
         Returns
         -------
@@ -120,7 +120,7 @@ class TableIndexes:
         Raises
         ------
         IndexDefinitionError
-            If a column that the policy declares does not exist, or cannot have the kind.
+            If a column that the policy names does not exist, or cannot have that kind of index.
         """
         return create_indexes(self._table.base, self._sample, policy or IndexPolicy())
 

@@ -22,13 +22,13 @@ class TableInspection:
         self._table = table
 
     def show(self, what: str | None = None, *, rows: bool = False) -> Description:
-        """Describe the table, or an object of it.
+        """Describe the table, or one of its objects.
 
         Parameters
         ----------
         what : str, optional
             A path below the table, or a short name: ``details``, ``snapshots``, ``marks``, ``pin/ID``,
-            ``consumer/NAME``, or ``SHARD`` (the beginning of its id), ``SHARD/manifest``,
+            ``consumer/NAME``, or ``SHARD`` (the start of its id), ``SHARD/manifest``,
             ``SHARD/manifest/VERSION``, ``SHARD/wal/POSITION``, ``SHARD/generation/NUMBER``, ``SHARD/lease``.
             Default: the table.
         rows : bool, default False
@@ -44,7 +44,7 @@ class TableInspection:
         ObjectNotFoundError
             If there is no such object.
         OptionError, UriError
-            If ``what`` means nothing, or leads out of the table.
+            If ``what`` is not understood, or points outside the table.
 
         Examples
         --------

@@ -60,62 +60,62 @@ def create(
     Parameters
     ----------
     uri : str or Path
-        Where: a directory, or ``s3://``, ``gs://`` or ``az://``.
+        The location: a directory, or ``s3://``, ``gs://`` or ``az://``.
     schema : Schema or table-like
-        The columns; or rows, which tell the columns and are written: an Arrow table or reader, a pandas or
+        The columns; or rows, which define the columns and are written: an Arrow table or reader, a pandas or
         polars data frame, a DuckDB relation, a list of dicts, dataclasses or pydantic models, or an iterator
-        of these. Deletes need every column outside the primary key to be nullable.
+        of these. Deletes require every column outside the primary key to be nullable.
     primary_key : str or sequence of str
-        The column, or columns, that identify a row: whole numbers, booleans, text, binary, dates, timestamps,
-        decimals or UUIDs, which are kept as fixed-size binary. A table whose key has one of the last four can
-        be read by the released Lance library, and not written.
-        None: rows are only added, and nothing is looked up by key. That is the fastest way in, for events and
-        logs: ``delete(where=...)`` works, and ``get``, ``patch`` and deletes by key are refused. The released
-        Lance library can read the base table of such a table, and cannot write it or read what is not merged.
+        The column, or columns, that identify a row: integers, booleans, text, binary, dates, timestamps,
+        decimals or UUIDs, which are stored as fixed-size binary. The released Lance library can read a table
+        whose key has one of the last four, but not write it. None: rows are only added, and nothing is looked
+        up by key. That is the fastest to write, for events and logs: ``delete(where=...)`` works, but
+        ``get``, ``patch`` and deletes by key are refused. The released Lance library can read the base table
+        of such a table, but cannot write it or read unmerged rows.
     dedup : bool
-        Whether a row replaces the one with its key. False: rows are only added, as with
-        ``primary_key=None``, for keys that are unique by construction: nobody checks. Default True.
+        Whether a row replaces the one with the same key. False: rows are only added, as with
+        ``primary_key=None``, for keys that are unique by construction, which is not checked. Default True.
     sort_by : str or sequence of str
-        Of a table whose rows are only added: columns by which the rows of every generation, and of every
-        fragment that merges and compactions write, are sorted, so that ranges are found without reading the
-        rest. Default: they stay as they were written.
+        For an append-only table, columns to sort by: merges, flushes and compactions sort the rows of every
+        generation and fragment, so that ranges are found without reading the rest. Default: rows stay in the
+        order they were written.
     shard_by : ShardBy or sequence of ShardBy, optional
-        How rows are split into shards, for example ``weir.bucket("id", 8)``. Each shard has one
-        writer at a time. Default: one shard. A rule by which the released Lance library cannot route
-        rows is warned of in the log, and in :attr:`TableStatus.library_note` from then on.
+        How rows are split into shards, for example ``weir.bucket("id", 8)``. Each shard has one writer at a
+        time. Default: one shard. If the released Lance library cannot route rows by the rule, the log has a
+        warning, and from then on :attr:`TableStatus.library_note` says so.
     merge_engine : MergeEngine or str, optional
-        What the versions of a key come to: ``"first_row"``, ``"partial_update"`` or what
-        :class:`weir.MergeEngine` makes. Default: the last row. The released Lance library can read the
-        base table of a table with an engine, and cannot write it or read what is not merged.
+        How the versions of a key combine: ``"first_row"``, ``"partial_update"`` or a
+        :class:`weir.MergeEngine`. Default: the last row wins. The released Lance library can read the base
+        table of a table with an engine, but cannot write it or read unmerged rows.
     sequence_by : str, optional
-        A column by which the last row is told, in place of the order of writes: the row with the higher
-        value wins whatever comes first, of equal ones the later. A delete that passes the column counts
-        by its value too, until it is merged; one that does not removes what was written before it.
+        A column that decides which row is last, instead of the order of writes: the row with the higher value
+        wins in whatever order they arrive; of equal values, the later write. A delete that passes the column
+        is ordered by its value too, until it is merged; one that does not removes what was written before it.
     expire_after : timedelta, optional
         How long after the time in ``expire_by`` a row expires. Default: at that time.
     expire_by : str, optional
-        A column of timestamps or dates, in UTC where they have no zone, by which rows expire. From that
-        instant no read shows a row that has expired; where the time is null it never does. Upkeep removes
-        it. A read at a token judges by the instant of the token.
+        A column of timestamps or dates, in UTC if they have no zone, by which rows expire. From that instant
+        no read returns the row; a row whose time is null never expires. Upkeep removes expired rows. A read
+        at a token judges expiry at the instant of the token.
     storage_options : mapping of str to str, optional
-        Credentials and the like, spelled as Lance spells them.
+        Credentials and other options of the store, named as in Lance.
     fsync : bool
         On local disk, whether an acknowledged write survives the loss of power (invariant I1), not
         only the death of every process. Default True. No effect on object stores.
     max_memtable_age : float, optional
-        Seconds after which its writers flush rows, however few there are: the default of their option
-        ``max_memtable_age``, recorded with the table. Default: 60.
+        Seconds after which writers flush rows, however few there are: recorded with the table, as the default
+        of the writer option ``max_memtable_age``. Default: 60.
     engine : Engine, optional
-        Whose limits and threads the table counts against. Default: the engine of the process.
+        The engine whose limits and threads the table uses. Default: the engine of the process.
     maintenance : {"auto", "off"}
-        Whether writers of this table have it looked after in the background, as their engine does:
-        merged, compacted and collected. Default "auto". The environment variable ``WEIR_MAINTENANCE=off``
-        switches it off for the process.
+        Whether the engine maintains the table in the background while it is written here: merges, compaction
+        and garbage collection. Default "auto". The environment variable ``WEIR_MAINTENANCE=off`` switches it
+        off for the process.
 
     Raises
     ------
     TableExistsError
-        If there is a table already.
+        If a table already exists there.
     SchemaError, ShardingError, OptionError
         If the schema, the key, the shard spec or the merge engine cannot work. Nothing is written.
 
@@ -179,9 +179,8 @@ def open(
 ) -> Table:
     """Open a table.
 
-    One that has the first form of the MemWAL index, of regions, is read like any other, with the rows that
-    are not merged; what writes it is refused by name (``FirstIndexError``). :func:`upgrade` turns it into a
-    table of today.
+    A table with the first form of the MemWAL index, with regions, is read like any other, unmerged rows
+    included; writing to it raises ``FirstIndexError``. :func:`upgrade` converts it to the current form.
 
     Parameters
     ----------
@@ -232,12 +231,12 @@ def adopt(
     uri : str or Path
         Where the dataset is.
     primary_key : str or sequence of str, optional
-        The column, or columns, that identify a row; for a dataset that has no primary key yet. They
-        become not nullable and are marked as the key, which cannot be undone.
+        The column, or columns, that identify a row, for a dataset without a primary key. They become not
+        nullable and are marked as the key, which cannot be undone.
     set_aside : bool
-        Whether to move what a former table has left here (shards, pins, consumers) to ``_weir/set_aside``,
-        where nothing reads it. Lance leaves it behind when it overwrites a dataset or drops its MemWAL index.
-        Its writers are fenced. Default False: such a place is refused.
+        Whether to move what a former table left here (shards, pins, consumers) to ``_weir/set_aside``, where
+        nothing reads it. Lance leaves it behind when it overwrites a dataset or drops its MemWAL index. The
+        writers of the former table are fenced. Default False: a location with such remains is refused.
     shard_by, storage_options, fsync, engine, maintenance
         As for :func:`create`.
 
@@ -246,12 +245,11 @@ def adopt(
     TableNotFoundError
         If there is no dataset.
     TableExistsError
-        If it is a Weir table already, or a former one has left something here.
+        If it is a Weir table already, or a former table left something here.
     LeaseHeldError
-        If somebody is writing the former table.
+        If a writer holds a lease on the former table.
     SchemaError, KeyValueError, ShardingError
-        If its columns cannot be those of a table, or a key is null or occurs twice. Nothing is
-        written.
+        If its columns cannot be those of a table, or a key is null or duplicate. Nothing is written.
 
     Examples
     --------
@@ -276,24 +274,24 @@ def clone(
     target_options: Mapping[str, str] | None = None,
     fsync: bool = True,
 ) -> Table:
-    """Copy a state of a table to another place, as a table of its own.
+    """Copy a state of a table to another location, as an independent table.
 
-    The clone has the rows of that state, merged or not, the columns, the rules and the indexes. It has
-    another identity, shards of its own and no history: no older versions, tokens, consumers, or marks of
-    repeatable writes. Nothing is shared with the source, and nothing of the source is changed.
+    The clone has the rows of that state, merged or not, the columns, the rules and the indexes. It has its
+    own identity and shards and no history: no older versions, tokens, consumers, or marks of repeatable
+    writes. It shares nothing with the source, which is not changed.
 
     Parameters
     ----------
     source : str or Path
         Where the table is.
     target : str or Path
-        Where the clone is to be. If a call has died, the same call goes on from what it left.
+        Where to put the clone. After a crash, the same call continues where the last one stopped.
     at : SnapshotToken, str or datetime, optional
         The state to copy: a token, a tag or an instant of the source. Default: the newest.
     storage_options : mapping of str to str, optional
-        Credentials and the like of the source.
+        Credentials and other options of the source's store.
     target_options : mapping of str to str, optional
-        Those of the target. Default: those of the source, if both are on object stores.
+        The same for the target. Default: those of the source, if both are on object stores.
     fsync : bool
         As for :func:`create`.
 
@@ -304,7 +302,7 @@ def clone(
     TableExistsError
         If there is something at the target.
     SnapshotExpiredError, InputError
-        If the token has expired, or is of another table.
+        If the token has expired, or belongs to another table.
     ShardConflictError
         If several shards hold versions of one key.
 
@@ -337,25 +335,25 @@ def drop(
     on_progress: Callable[[int, int], None] | None = None,
     on_wait: Callable[[LeaseHeldError], None] | None = None,
 ) -> DropReport:
-    """Remove a table: its rows, versions, branches and everything else below its place that is its own.
+    """Remove a table: its rows, versions, branches and everything else of its own at its location.
 
-    From the first step on nobody can open it. Whoever has it open is told at the next read of its base table;
-    writers are fenced. A call that has died is repeated, and goes on.
+    From the first step on the table can no longer be opened. Where it is open, the next read of its base
+    table fails; writers are fenced. After a crash, call it again: it continues.
 
     Parameters
     ----------
     uri : str or Path
         Where the table is.
     takeover : bool
-        Whether to fence writers that are at work, and wait until their leases have run out. Default False:
-        the call is refused while there are any. Writers of the released library take no lease; stop them.
+        Whether to fence active writers and wait until their leases have expired. Default False: the call is
+        refused while there are any. Writers of the released library take no lease; stop them first.
     storage_options, fsync
         As for :func:`create`.
     on_progress : callable, optional
         Called with (objects deleted, objects in all).
     on_wait : callable, optional
-        Called when the waiting for the lease of a writer begins: with an error that says whose, for how long
-        and why. It is not raised; a callable that raises it ends the call, to be repeated later.
+        Called when a wait for a writer's lease begins, with an error that says whose lease, for how long and
+        why. The error is not raised; a callable that raises it ends the call, which can be repeated later.
 
     Returns
     -------
@@ -365,9 +363,9 @@ def drop(
     Raises
     ------
     TableNotFoundError
-        If there is no table, or a Lance dataset that is not one, which is left as it is.
+        If there is no table, or a Lance dataset that is not a Weir table; it is left as it is.
     LeaseHeldError
-        If a writer is at work. Nothing was changed.
+        If a writer is active. Nothing was changed.
 
     Examples
     --------
@@ -394,32 +392,34 @@ def upgrade(
     target_options: Mapping[str, str] | None = None,
     fsync: bool = True,
 ) -> UpgradeReport:
-    """Turn a table with the first form of the MemWAL index, of regions, into a table of today.
+    """Convert a table with the first form of the MemWAL index, with regions, to the current form.
 
-    Every row that its reads show is in the table then: those of MemWALs that are not merged as generations of
-    shards. In place, whoever wrote its regions is fenced first. A call that has died is repeated, and loses
-    nothing. The WALs of the regions are left where they are.
+    The result has every row that reads of the table showed: rows of unmerged MemWALs become generations of
+    shards. In place, the writers of its regions are fenced first. After a crash, call it again: nothing is
+    lost. The WALs of the regions are left where they are.
 
     Parameters
     ----------
     uri : str or Path
         Where the table is.
     into : str or Path, optional
-        Where a copy is to be. The table stays as it is then, and its writers go on. Default: in place.
+        Where to put an upgraded copy. The table itself then stays as it is, and its writers continue.
+        Default: upgrade in place.
     primary_key : str or sequence of str, optional
-        Key columns, of a table whose key is not marked: many were written before there was a mark. They are
-        marked in the table itself, also for a copy, and for good; its regions, rows and writers go on.
+        The key columns, for a table whose key is not marked, as in tables written before there was a mark.
+        They are marked in the table itself, also for a copy, and permanently; its regions, rows and writers
+        are not affected.
     shard_by : ShardBy or sequence of ShardBy, optional
         How rows are split into shards, as for :func:`create`. Default: one shard.
     dry_run : bool
-        Whether to read everything that would be read, and write nothing. Default False.
+        Whether to read everything but write nothing. Default False.
     wal_reader : WalReader, optional
-        Reads the entries of the WALs (``weir.first_index.wal.WalReader``), whose form the spec leaves to
-        whoever wrote them. Default: the form that Weir writes.
+        Reads the entries of the WALs (``weir.first_index.wal.WalReader``), whose form the spec leaves to the
+        writer. Default: the form that Weir writes.
     storage_options : mapping of str to str, optional
-        Credentials and the like of the table.
+        Credentials and other options of the table's store.
     target_options : mapping of str to str, optional
-        Those of the copy. Default: those of the table, if both are on object stores.
+        The same for the copy. Default: those of the table, if both are on object stores.
     fsync : bool
         As for :func:`create`.
 
@@ -433,15 +433,15 @@ def upgrade(
     TableNotFoundError
         If there is no table.
     SchemaError
-        If it has no primary key and none is given, another one, or one that cannot be.
+        If the table has no primary key and none is given, or the one given differs or cannot be one.
     KeyValueError
-        If a key of the base table is null or there twice.
+        If a key of the base table is null or duplicate.
     TableExistsError
-        If it is a table of today, or there is something at the target.
+        If it already has the current form, or there is something at the target.
     CorruptionError
-        If an entry that the index lists cannot be read, or a row of it has no key.
+        If an entry that the index lists cannot be read, or has a row without a key.
     ConflictError
-        If others claimed its regions during every attempt.
+        If other writers claimed its regions during every attempt.
     """
     store = table_store(uri, storage_options, fsync)
     if target_options is None and "://" in str(into):

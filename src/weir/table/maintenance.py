@@ -43,10 +43,10 @@ _DEAD = ("expired", "abandoned")
 
 
 class TableMaintenance:
-    """Keeps a table in shape. Got from :attr:`weir.Table.maintenance`.
+    """Maintains a table. Got from :attr:`weir.Table.maintenance`.
 
-    Every job may run beside writers, readers and other jobs, in any process, and twice at once. One that
-    was killed is run again.
+    Every job may run concurrently with writers, readers and other jobs, itself included, in any process. A
+    job that was killed can simply be run again.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ class TableMaintenance:
     ) -> MergeReport:
         """Merge every flushed generation into the base table, exactly once.
 
-        Rows that are only in a MemTable and the WAL wait for their flush. Safe to run beside
-        writers, readers and other merges. Shards that hold versions of the same keys, so that nobody knows
-        which are the newest, are left alone and named in the report; :meth:`repair` joins them.
+        Rows that are only in a MemTable and the WAL wait for their flush. Safe to run concurrently with
+        writers, readers and other merges. Shards that hold versions of the same keys, so that the newest
+        cannot be determined, are left alone and named in the report; :meth:`repair` joins them.
 
         Parameters
         ----------
@@ -78,17 +78,16 @@ class TableMaintenance:
         on_progress : callable, optional
             Called with (shards done, shards in all).
         policy : MergePolicy, optional
-            Says whether there is enough to merge. Default: whatever there is, is.
+            Decides whether there is enough to merge. Default: any amount is.
         divided : bool, optional
-            Whether the merge of a table is divided: a task for every shard, or for several that bring few
-            rows, writes its rows, tasks for groups of fragments look for the rows that these replace, and
-            one commit has all of it. So the executors of a runner merge one table together. Otherwise one
-            task at a time merges, by Lance's ``merge_insert``; so it does, whatever is said here, where a
-            table has stable row ids. Default: it is divided where that is at least as fast. On one machine
-            that is with 1,000 rows or more, at most a quarter of the base table's, or a fiftieth if the key
-            is no integer, date or timestamp, and a key of one column, of which the key index lacks a quarter
-            of the rows at most; on Spark also with 100,000 rows or more, or 8 million in the base table,
-            whatever the key.
+            Whether to divide the merge, so that the executors of a runner merge one table together: one task
+            for every shard, or for several shards with few rows, writes the rows; tasks for groups of
+            fragments find the rows that these replace; and one commit publishes everything. Otherwise one
+            task at a time merges, with Lance's ``merge_insert``; tables with stable row ids are always merged
+            this way. Default: divide where that is at least as fast. On one machine that is the case with
+            1,000 rows or more, at most a quarter of the base table's (a fiftieth if the key is not an
+            integer, date or timestamp), and a key of one column whose index lacks at most a quarter of the
+            rows; on Spark also with 100,000 rows or more, or 8 million in the base table, whatever the key.
 
         Raises
         ------
@@ -118,7 +117,7 @@ class TableMaintenance:
         )
 
     def merge_loaded(self, *, runner: Runner | None = None) -> MergeReport:
-        """Merge every flushed generation, as many in one commit as can be: see :mod:`weir.table.load`."""
+        """Merge every flushed generation, in as few commits as possible: see :mod:`weir.table.load`."""
         base, manifests, in_conflict = self._to_merge()
         # Tasks hold keys alone; whatever else merges holds rows.
         divided = can_be_divided(base) and base.merge_engine is None
@@ -140,14 +139,15 @@ class TableMaintenance:
         runner: Runner | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> CompactReport:
-        """Rewrite the base table's small fragments, and those with many deleted rows, into large ones.
+        """Rewrite small fragments of the base table, and those with many deleted rows, into large ones.
 
-        May run beside everything else. What a merge changes meanwhile is left for the next time.
+        May run concurrently with everything else. Fragments that a merge changes meanwhile are left for the
+        next run.
 
         Parameters
         ----------
         rows_per_fragment : int
-            Rows to make fragments of; one with half as many stays as it is. Default 1,048,576.
+            Target rows per fragment; a fragment with half as many is left as it is. Default 1,048,576.
         max_deleted : float
             Share of a fragment's rows that may be deleted before it is rewritten. Default 0.1.
         runner : Runner, optional
@@ -169,10 +169,11 @@ class TableMaintenance:
         )
 
     def expire(self) -> ExpireReport:
-        """Remove the rows of the base table that have expired, which no read shows any more.
+        """Remove expired rows from the base table; reads already skip them.
 
-        Those that are not merged yet go after they are. A fragment of which no row is left goes as a whole,
-        without being read: so it is where rows are sorted by the time by which they expire.
+        Rows that are not merged yet are removed after their merge. A fragment whose rows have all expired is
+        removed as a whole, without being read; that is the usual case if rows are sorted by their expiry
+        time.
 
         Returns
         -------
@@ -195,10 +196,10 @@ class TableMaintenance:
         without_gone: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> CatchUpReport:
-        """Bring the base table's indexes up to the rows that were merged into it.
+        """Add merged rows to the base table's indexes.
 
-        Until then searches read what an index lacks, which is right and slower. May run beside
-        everything else, and twice at once.
+        Until then searches read the rows an index lacks, which is correct but slower. May run concurrently
+        with everything else, itself included.
 
         Parameters
         ----------
@@ -207,11 +208,11 @@ class TableMaintenance:
         runner : Runner, optional
             Builds the pieces. Default: threads of this process.
         retrain_imbalance_threshold : float
-            A vector index is trained again when its largest partition is more than so many times
-            larger than its smallest that is not empty. Default 5.0.
+            A vector index is retrained when its largest partition is more than this many times larger than
+            its smallest non-empty one. Default 5.0.
         without_gone : bool
-            Whether indexes that have values of rows which were deleted with their whole fragment are built
-            anew: nobody finds such rows, but files have their values. Default False.
+            Whether to rebuild indexes that still hold values of rows deleted with their whole fragment: no
+            search finds such rows, but the index files contain their values. Default False.
         on_progress : callable, optional
             Called with (steps done, steps in all).
 
@@ -240,26 +241,25 @@ class TableMaintenance:
         runner: Runner | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> GarbageReport:
-        """Delete what nobody needs any more: merged generations, covered log entries, old manifests.
+        """Delete what is no longer needed: merged generations, covered log entries, old manifests.
 
-        Lance MemWAL spec, "Garbage Collector". A call marks what is garbage, and deletes what an earlier
-        call has marked at least a horizon before and is garbage still (invariant I9). So it takes two
-        calls to delete something; run it from a timer. Safe to run beside everything else, twice at once,
-        and again after it was killed.
+        Lance MemWAL spec, "Garbage Collector". A call marks garbage, and deletes what an earlier call marked
+        at least a horizon ago and is still garbage (invariant I9). Deleting something therefore takes two
+        calls; run it on a timer. Safe to run concurrently with everything else, itself included, and again
+        after it was killed.
 
         Parameters
         ----------
         horizon : timedelta or number of seconds
-            How long something stays after it was marked. Reads, flushes and snapshots that take longer
-            may fail, with an error that says so. Default 15 minutes.
+            How long something is kept after it was marked. Reads, flushes and snapshots that take longer may
+            fail, with an error that says so. Default 15 minutes.
         version_retention : timedelta or number of seconds, optional
-            How long a version of the base table is retained after it was superseded, at least the
-            horizon, together with every generation it lacks. Older versions are removed, unless they
-            have a tag or a snapshot pins them. Default: no version is removed, and each keeps the
-            generations that its own index of shards lists.
+            How long a version of the base table is kept after it was superseded, at least the horizon,
+            together with every generation not merged into it. Older versions are removed unless they have a
+            tag or a snapshot pins them. Default: no version is removed, and each keeps the generations that
+            its own index of shards lists.
         dry_run : bool
-            Whether to write nothing, and only report what would be deleted, what would be marked, and
-            what is kept, and why.
+            Whether to write nothing and only report what would be deleted, marked or kept, and why.
         runner : Runner, optional
             Executes the tasks. Default: threads of this process.
         on_progress : callable, optional
@@ -273,13 +273,13 @@ class TableMaintenance:
         Raises
         ------
         OptionError
-            If a length of time is negative or too short.
+            If a duration is negative or too short.
         ConflictError
             If other collections or flushes got in the way of every attempt.
         CorruptionError
-            If something that says what is needed cannot be read. Nothing was deleted.
+            If an object that says what is needed cannot be read. Nothing was deleted.
         StorageError
-            If the store failed. What has been deleted was garbage; call it again.
+            If the store failed. Only garbage has been deleted; call it again.
 
         Examples
         --------
@@ -317,17 +317,17 @@ class TableMaintenance:
         runner: Runner | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> RecoverReport:
-        """Flush what writers that are gone have left in the logs of shards, so that it can be merged.
+        """Flush the rows that vanished writers left in the logs of shards, so that they can be merged.
 
-        Claims every shard that has rows in its log and no live writer: one whose lease was released, has
-        run out, or was held by a process of this machine that is gone. Shards whose lease somebody holds
-        are left alone. Safe to run beside everything else, and twice at once.
+        Claims every shard that has rows in its log and no live writer: its lease was released, has expired,
+        or was held by a process of this machine that no longer exists. Shards with a live lease are left
+        alone. Safe to run concurrently with everything else, itself included.
 
         Parameters
         ----------
         unleased : bool
-            Whether to claim shards on which no writer has ever taken a lease, as writers of the released
-            library take none. That fences their writers, if they live. Default False.
+            Whether to claim shards that were never leased: writers of the released library take no lease.
+            This fences their writers if they are still running. Default False.
         runner : Runner, optional
             Executes the tasks. Default: threads of this process.
         on_progress : callable, optional
@@ -341,7 +341,7 @@ class TableMaintenance:
         Raises
         ------
         CorruptionError, StorageError
-            If a shard could not be recovered, after every other one was.
+            If a shard could not be recovered; raised after all others were.
         """
         return recover_shards(
             self._table.store,
@@ -352,10 +352,9 @@ class TableMaintenance:
         )
 
     def recover_dead(self, *, runner: Runner | None = None) -> int:
-        """Flush what writers that died have left; return how many shards it was.
+        """Flush what dead writers left in logs, and return the number of shards recovered.
 
-        Unlike :meth:`recover` it leaves shards alone whose writers have let go of them in order, or have
-        taken them without a lease.
+        Unlike :meth:`recover` it leaves alone shards whose writers released them in order or took no lease.
 
         Parameters
         ----------
@@ -374,20 +373,20 @@ class TableMaintenance:
         return recover_shards(store, dead, runner or ThreadRunner()).recovered if dead else 0
 
     def recover_quiet(self, quiet_for: timedelta) -> int:
-        """Flush what stands still in logs whose writers take no lease; return how many shards it was.
+        """Flush idle logs whose writers take no lease, and return the number of shards recovered.
 
-        Nothing tells whether a writer of the released library or of LanceDB lives. One that does is fenced:
-        its next write says so, and LanceDB goes on after ``close_lsm_writers()``.
+        Whether a writer of the released library or of LanceDB is alive cannot be determined. One that is gets
+        fenced: its next write fails with that error, and LanceDB continues after ``close_lsm_writers()``.
 
         Parameters
         ----------
         quiet_for : timedelta
-            For how long nothing must have been written to a log, by the clock of the store.
+            How long a log must have been idle, by the clock of the store.
 
         Raises
         ------
         CorruptionError, StorageError
-            If a shard could not be recovered, after every other one was.
+            If a shard could not be recovered; raised after all others were.
         """
         store = self._table.store
         views = [view for view in self._table.reader.take_newest().shards if view.tail_rows]
@@ -406,21 +405,20 @@ class TableMaintenance:
         runner: Runner | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> VerifyReport:
-        """Check every invariant of the table that storage can show. Writes nothing.
+        """Check every invariant of the table that can be seen in storage. Writes nothing.
 
-        It reads every shard manifest, log entry and generation, what tokens, consumers and garbage
-        collections have stored, and the base table. Safe to run beside everything else: what looks
-        wrong is looked at again, and reported only if it stays so.
+        It reads every shard manifest, log entry and generation, the stored state of tokens, consumers and
+        garbage collections, and the base table. Safe to run concurrently with everything else: whatever looks
+        wrong is checked again, and reported only if it persists.
 
         Parameters
         ----------
         base_rows : bool
-            Whether to read the rows of the base table too, whose keys are held in memory for it.
-            Default True.
+            Whether to read the rows of the base table too, which holds their keys in memory. Default True.
         runner : Runner, optional
             Executes the tasks. Default: threads of this process.
         on_progress : callable, optional
-            Called with (tasks done, tasks in all), as far as these are known.
+            Called with (tasks done, tasks in all), as far as known.
 
         Returns
         -------
@@ -445,31 +443,33 @@ class TableMaintenance:
     def repair(
         self, *, dry_run: bool = False, prefer: UUID | str | None = None, as_clone: bool = False
     ) -> RepairReport:
-        """Put right what can be put right without a row lost.
+        """Repair whatever can be repaired without losing a row.
 
-        Shards that hold versions of the same keys are joined: of every key the version counts that was
-        written last, by the time at which the store has its log entry. One of several shards with the same
-        values is kept, and the others are sealed. What has been merged stays as it is.
+        Shards that hold versions of the same keys are joined: for every key the version written last wins, by
+        the store's time of its log entry. One of several shards with the same values is kept, and the others
+        are sealed. Merged rows stay as they are.
 
-        Merge progress of another table is forgotten, in a clone that something else than Weir has written.
+        In a clone that something other than Weir wrote, merge progress that belongs to another table is
+        removed.
 
-        The newest versions of the base table that a loss of power has torn, so that their manifests or files
-        are empty, short or gone, are set aside, where they can be looked at; what they had merged is merged
-        again by the next merge. Every commit of Weir does this by itself, and no reader does.
+        The newest versions of the base table are set aside for inspection if a loss of power has torn them,
+        so that their manifests or files are empty, truncated or missing; the next merge merges their rows
+        again. Every commit by Weir does this too; readers do not.
 
-        Log entries that a writer has left which went on while a backup took the place of its table are set
-        aside, where they can be looked at. All entries that wait for a flush are read.
+        Log entries of a writer that kept writing while its table was replaced by a backup are set aside for
+        inspection. All entries that wait for a flush are read.
 
-        Indexes whose files are gone or damaged are built anew from the rows. All files of indexes are read.
+        Indexes whose files are missing or damaged are rebuilt from the rows. All index files are read.
 
         Parameters
         ----------
         dry_run : bool
-            Whether only to say what would be done. Default False.
+            Whether to only report what would be done. Default False.
         prefer : UUID or str, optional
-            The shard whose version of a key counts where several were written at the same moment.
+            The shard whose version of a key wins if several were written at the same moment.
         as_clone : bool
-            Whether the table is known to be a clone, for one that does not record its place. Default False.
+            Whether the table is known to be a clone, for tables that do not record their location. Default
+            False.
 
         Returns
         -------
@@ -479,11 +479,11 @@ class TableMaintenance:
         Raises
         ------
         LeaseHeldError
-            If a writer of shards that are to be joined is at work.
+            If a shard to be joined has an active writer.
         ShardConflictError
-            If nobody can tell which of two versions is newer, or whose progress it is.
+            If it cannot be determined which of two versions is newer, or whose progress it is.
         CorruptionError
-            If the base table is damaged in a way that no repair is for. Nothing was changed.
+            If the base table has damage that cannot be repaired. Nothing was changed.
         """
         if not dry_run:
             release_kept(self._table.store.uri)
@@ -505,24 +505,24 @@ class TableMaintenance:
         merge_policy: MergePolicy | None = None,
         quiet_for: timedelta | None = None,
     ) -> MaintenanceReport:
-        """Merge, compact, let the indexes catch up, and collect garbage: one round of each.
+        """Run one round of everything: merge, compact, catch up indexes and collect garbage.
 
-        What writers that died have left in logs is flushed before.
+        What dead writers left in logs is flushed first.
 
         Parameters
         ----------
         horizon : timedelta or number of seconds
-            How long what is not needed any more stays after it was marked. Default 15 minutes.
+            How long garbage is kept after it was marked. Default 15 minutes.
         runner : Runner, optional
             Executes the tasks. Default: threads of this process.
         on_progress : callable, optional
-            Called with (what is going on, steps of it done, steps of it in all): ``"merge"``,
-            ``"compact"``, ``"catch up"``, ``"collect"``, one after the other.
+            Called with (phase, steps of it done, steps of it in all); the phases are ``"merge"``,
+            ``"compact"``, ``"catch up"`` and ``"collect"``, in this order.
         merge_policy : MergePolicy, optional
-            Says whether there is enough to merge. Default: whatever there is, is.
+            Decides whether there is enough to merge. Default: any amount is.
         quiet_for : timedelta, optional
-            Flush as well what writers without a lease, such as those of LanceDB, have left in logs to which
-            nothing was written for so long (:meth:`recover_quiet`). Default: leave it to them.
+            Also flush logs of writers without a lease, such as LanceDB's, that have been idle for this long
+            (:meth:`recover_quiet`). Default: leave them to their writers.
 
         Returns
         -------

@@ -89,7 +89,7 @@ class Table:
 
     @property
     def engine(self) -> EngineContext:
-        """What the table shares with others of this process: its limits, threads and metrics."""
+        """What the table shares with other tables of this process: limits, threads and metrics."""
         return self._table.store.engine
 
     @property
@@ -99,22 +99,22 @@ class Table:
 
     @property
     def identity(self) -> str:
-        """What tells the table from all others, also from one at the same place before or after it."""
+        """Unique identity of the table, different from any earlier or later table at the same location."""
         return self._table.base.identity
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as they were when the table was opened, last read or altered here."""
+        """The columns, as of the last time the table was opened, read or altered here."""
         return self._table.base.schema
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns that identify a row; none where rows are only added."""
+        """The columns that identify a row; empty if rows are only added."""
         return self._table.base.primary_key
 
     @property
     def merge_engine(self) -> MergeEngine | None:
-        """What the versions of a key come to; None where the last row wins."""
+        """How the versions of a key combine; None if the last row wins."""
         return self._table.base.merge_engine
 
     @property
@@ -124,24 +124,24 @@ class Table:
 
     @property
     def sort_by(self) -> tuple[str, ...]:
-        """The columns by which the rows of generations and fragments are sorted; most tables have none."""
+        """The columns by which the rows of generations and fragments are sorted; empty for most tables."""
         return self._table.base.sort_by
 
     @property
     def expiry(self) -> str | None:
-        """When rows expire, for people; None if they do not."""
+        """When rows expire, as text; None if they do not."""
         expiry = self._table.base.expiry
         return None if expiry is None else str(expiry)
 
     @property
     def sharded_by(self) -> str:
-        """How rows are split into shards, for people."""
+        """How rows are split into shards, as text."""
         spec = self._table.sharding.spec
         return describe_spec(spec, self._table.base.columns_of(spec))
 
     @property
     def maintenance(self) -> TableMaintenance:
-        """The jobs beside writers and readers: merge, compact, catch_up_indexes, collect_garbage, ..."""
+        """The maintenance jobs: merge, compact, catch_up_indexes, collect_garbage, ..."""
         return TableMaintenance(self._table)
 
     @property
@@ -161,31 +161,30 @@ class Table:
 
     @property
     def internals(self) -> TableInternals:
-        """What other parts of Weir need of a table, and its users do not. Not a public interface."""
+        """What other parts of Weir need from a table. Not a public interface."""
         return TableInternals(self._table)
 
     def writer(self, **options: Any) -> TableWriter:
         """Return a writer of this table, to be used as a context manager.
 
-        It claims each shard when the first row reaches it, and holds a lease on it from then on. A
-        shard whose lease another writer holds is left to that writer, unless told to take over.
+        It claims a shard when the first row for it arrives, and holds a lease on it from then on. A shard
+        leased by another writer is left to that writer, unless ``takeover`` is set.
 
         Parameters
         ----------
         **options
-            The fields of :class:`weir.config.WriterOptions`: ``takeover=True`` fences whoever holds
-            the lease; ``lease_ttl`` says for how many seconds the shards of a writer that has
-            vanished stay closed to others (default 300, and not at all if it was a process of this
-            machine); ``max_memtable_rows``, ``max_unflushed_bytes``, ``max_wal_delay``, ... What the
-            library has recorded with the table for its own writers is the default of the same
-            options here.
+            The fields of :class:`weir.config.WriterOptions`: ``takeover=True`` fences whoever holds the
+            lease; ``lease_ttl`` says for how many seconds the shards of a vanished writer stay closed to
+            others (default 300, and not at all if it was a process of this machine); ``max_memtable_rows``,
+            ``max_unflushed_bytes``, ``max_wal_delay``, ... Defaults that the library recorded with the table
+            for its own writers apply to the same options here.
 
         Raises
         ------
         OptionError
             If an option is unknown or out of range.
         ShardingError
-            If the table is sharded by a column outside its key, without the promise that it stays.
+            If the table is sharded by a column outside its key, without the promise that it is immutable.
         ShardConflictError
             If the table is part of a copy.
 
@@ -222,8 +221,8 @@ class Table:
     ) -> WriteResult:
         """Insert rows, replacing those with the same primary key.
 
-        With a writer that the table keeps for the next calls, and lets go of when nothing was written for
-        five seconds. Who writes all the time, or wants other options, holds a :meth:`writer`.
+        Uses a writer that the table keeps for the next calls, and releases when nothing was written for five
+        seconds. To write continuously, or with other options, use a :meth:`writer`.
 
         Parameters
         ----------
@@ -242,8 +241,8 @@ class Table:
         SchemaError, KeyValueError, FilterError
             If the rows do not fit the table. Nothing is written.
         LeaseHeldError
-            If another writer held a shard for longer than ``lease_wait``. Of a reader or an iterator, what
-            came before is written.
+            If another writer held a shard for longer than ``lease_wait``. With a reader or an iterator,
+            earlier pieces are written.
 
         Examples
         --------
@@ -277,19 +276,19 @@ class Table:
     ) -> LoadResult:
         """Write many rows at once, straight into the base table.
 
-        What it comes to is what :meth:`upsert` comes to, also for readers, the change feed and consumers, at
-        about the speed at which Lance writes: rows go to files once, which the base table takes over where
-        every row of them counts. Use it for the first rows of a table, and for some hundred thousand rows or
-        more; what is unmerged is merged with it. Rows of one shard become visible together, when all of them
-        are written; after that they are in the base table by one commit, or, from 16 million rows on, by
-        several.
+        The result is that of :meth:`upsert`, also for readers, the change feed and consumers, at about the
+        speed at which Lance writes: rows are written to files once, and the base table takes over each file
+        whose rows are all live. Use it for the first rows of a table, and for a few hundred thousand rows or
+        more; unmerged rows are merged along with it. The rows of one shard become visible together, when all
+        of them are written; after that one commit brings them into the base table, or several from 16 million
+        rows on.
 
         Parameters
         ----------
         rows
-            As for :meth:`TableWriter.upsert`. A reader or an iterator is held in memory for some 128 MiB.
+            As for :meth:`TableWriter.upsert`. About 128 MiB of a reader or an iterator are held in memory.
         source : Source, optional
-            As for :meth:`TableWriter.upsert`: makes the load one that may be repeated.
+            As for :meth:`TableWriter.upsert`: makes the load repeatable.
         runner : Runner, optional
             Executes the tasks of the merge. Default: threads of this process.
         lease_wait : timedelta or number of seconds
@@ -390,61 +389,61 @@ class Table:
     ) -> None:
         """Add, drop, rename and widen columns, all at once, while others read and write.
 
-        When rows expire and how they are sorted can be changed too, in the same step and by the names that
-        the columns have afterwards.
+        Expiry and sort order can be changed in the same step; they use the names that the columns have
+        afterwards.
 
-        Nothing has to be merged or flushed before: columns are told from each other by their field ids,
-        wherever their values are. A renamed column keeps its values, and one that is dropped and added
-        again under its name does not get its old ones back. Snapshots taken before are read with the
-        columns of their time. Open writers take the new columns over.
+        Nothing has to be merged or flushed first: columns are identified by their field ids everywhere. A
+        renamed column keeps its values; one that is dropped and added again under the same name does not get
+        its old values back. Earlier snapshots are read with the columns of their time. Open writers adopt the
+        new columns.
 
         A column in a struct is named by its path, with dots: ``"arrival.gate"``.
 
         Parameters
         ----------
         add : sequence of Field, optional
-            New columns, null in every row there is.
+            New columns, null in every existing row.
         drop : sequence of str, optional
             Columns to drop.
         rename : mapping of str to str, optional
-            New names by the present ones. All change at once: ``{"a": "b", "b": "a"}`` swaps two.
+            New names by current name. All change at once: ``{"a": "b", "b": "a"}`` swaps two.
         widen : mapping of str to DataType, optional
-            Wider types: integers and floats of more bits, decimals with more digits before and no fewer
-            after the point, finer units of times of day, ``large_string`` and ``large_binary``,
-            and lists of such. The column is written anew in the base table.
+            Wider types: integers and floats of more bits, decimals with more digits before and no fewer after
+            the point, finer units of times of day, ``large_string`` and ``large_binary``, and lists of these.
+            The column is rewritten in the base table.
         expire_by : str or None, optional
             The column of times by which rows expire from now on, as in :func:`weir.create`; None: they do
-            not. Rows that had expired and have not been removed yet are there again where they expire later
+            not. Rows that had expired but are not removed yet become visible again if they now expire later
             or not at all.
         expire_after : timedelta, optional
-            How long after that time. Default: as it is; 0 where rows did not expire.
+            How long after that time. Default: unchanged; 0 if rows did not expire before.
         sort_by : str or sequence of str, optional
-            Of an append-only table, the columns by which what is flushed, merged and compacted from now on
-            is sorted. Open writers sort what they flush as before.
+            For an append-only table, the columns by which flushes, merges and compactions sort rows from now
+            on. Open writers keep the sort order they had.
         shard_by : ShardBy or sequence of ShardBy, optional
-            The rule by which rows are split into shards from now on, for more shards, fewer, or others:
-            ``weir.bucket("id", 16)``. It stands alone in a call. What is flushed is merged first. Then every
-            shard is flushed, sealed and merged, and writes wait for that; afterwards open writers go on in
-            the new shards, by themselves. Reads, tokens and consumers of the change feed are not affected.
-            From then on only Weir writes the table's shards.
+            The rule by which rows are split into shards from now on, such as ``weir.bucket("id", 16)``. It
+            must be the only argument. Flushed rows are merged first. Then every shard is flushed, sealed and
+            merged while writes wait; afterwards open writers continue in the new shards by themselves. Reads,
+            tokens and consumers of the change feed are not affected. From then on only Weir can write the
+            table's shards.
 
         Raises
         ------
         SchemaError
-            If a column is unknown, mentioned twice, or needed as it is by the primary key, the shard rule
-            or an index; a name exists, is reserved or cannot be stored; a type is no wider one; a new
-            column is not nullable; or something is of the wrong kind. Nothing was changed.
+            If a column is unknown, mentioned twice, or needed unchanged by the primary key, the shard rule or
+            an index; a name exists, is reserved or cannot be stored; a type is not wider; a new column is not
+            nullable; or an argument is of the wrong kind. Nothing was changed.
         OptionError
-            If rows of the table cannot expire or be sorted, or ``shard_by`` does not stand alone. Nothing was
-            changed.
+            If rows of the table cannot expire or be sorted, or ``shard_by`` is not the only argument. Nothing
+            was changed.
         ShardingError
-            If the table cannot be sharded so. Nothing was changed.
+            If the table cannot be sharded by this rule. Nothing was changed.
         ShardConflictError
-            If it is to be sharded by another rule, and shards hold versions of the same keys. Nothing was
+            If the table is to be resharded while several shards hold versions of the same keys. Nothing was
             changed.
         ConflictError
-            If others committed during every attempt. Nothing was changed, or what has begun of the resharding
-            goes on with the next call, or the next writer.
+            If others committed during every attempt. Nothing was changed, or a resharding that has begun
+            continues with the next call or the next writer.
 
         Examples
         --------
@@ -482,7 +481,7 @@ class Table:
         consistency: str | Consistency = STRONG,
         at: At | None = None,
     ) -> Scan:
-        """Scan the merged view: base table, flushed generations and what is only in the WAL.
+        """Scan the merged view: base table, flushed generations and rows only in the WAL.
 
         Parameters
         ----------
@@ -496,9 +495,9 @@ class Table:
             ``"strong"`` (default) sees every acknowledged write; ``"bounded(500)"`` what was true
             at most 500 ms ago; ``"snapshot"`` the base table and the published shard snapshots.
         at : SnapshotToken, str or datetime, optional
-            Read the table as it was: at a token of :meth:`snapshot`, or its text; at the name of a
-            :attr:`tag <tags>`; or at an instant with a time zone, or its text, by the clock of the storage,
-            as far back as nothing has been collected. Instead of ``consistency``.
+            Read the table as it was: at a token of :meth:`snapshot`, or its text; at the name of a :attr:`tag
+            <tags>`; or at an instant with a time zone, or its text, by the clock of the storage, as far back
+            as garbage collection has left everything. Excludes ``consistency``.
 
         Returns
         -------
@@ -511,7 +510,7 @@ class Table:
         SchemaError, FilterError, OptionError
             If a column, the filter or an option cannot be used.
         InputError
-            If the token is of another table.
+            If the token belongs to another table.
         SnapshotExpiredError
             When the scan runs, if garbage collection has passed the token; it says what is gone.
         """
@@ -552,7 +551,7 @@ class Table:
         KeyValueError, SchemaError
             If a key is null, incomplete, or does not fit its column.
         InputError, SnapshotExpiredError
-            If the token is of another table, or garbage collection has passed it.
+            If the token belongs to another table, or garbage collection has passed it.
         """
         return self._table.reader.get(keys, columns, consistency=consistency, at=at)
 
@@ -572,15 +571,15 @@ class Table:
     ) -> Search:
         """Find the rows of the merged view whose vectors are nearest to a vector.
 
-        Rows that have a newer version or have been deleted, wherever that is written, are never among
-        them. The base table is searched through its vector index if it has one for the metric, and
-        else compared row by row; newer rows are compared exactly. Distances are exact in either case.
+        Only live rows are found: never a replaced version or a deleted row, wherever the newer version or the
+        tombstone is stored. The base table is searched through its vector index if it has one for the metric,
+        and otherwise row by row; newer rows are compared exactly. Distances are always exact.
 
         Parameters
         ----------
         vector : list or array of numbers
-            The query vector; or several, as a list of vectors or a two-dimensional array, for ``k`` rows
-            each and a column ``_query_index`` that says for which.
+            The query vector; or several, as a list of vectors or a two-dimensional array: the result then has
+            ``k`` rows for each, and a column ``_query_index`` with the number of the query.
         k : int
             Rows to find, from 1 to 10,000. Default 10.
         column : str, optional
@@ -588,13 +587,13 @@ class Table:
         columns : sequence of str, optional
             Columns of the result, in order, before ``_distance``. Default: all.
         filter : str, optional
-            SQL condition: the nearest among the rows that match.
+            SQL condition: finds the nearest among the rows that match.
         metric : str, optional
             ``"l2"`` (squared), ``"cosine"`` or ``"dot"`` for floats, ``"hamming"`` for uint8. Default: that
             of the base table's index; without one ``"l2"``, or ``"hamming"``.
         nprobes : int, optional
-            How many partitions of the index to look into: more find more of the nearest rows, and take
-            longer. Default: Lance's.
+            How many partitions of the index to search: more partitions find more of the nearest rows, and
+            take longer. Default: Lance's.
         refine : int, optional
             With an index of quantized vectors, how many times ``k`` candidates to rank by their exact
             distance. Default 1: the candidates are the ``k`` of the index.
@@ -610,8 +609,8 @@ class Table:
         Raises
         ------
         QueryError
-            If the vector has another dimension than the column, or a value that is not finite; or ``k``,
-            the column, the metric, ``nprobes`` or ``refine`` cannot be used.
+            If the vector's dimension is not the column's, a value is not finite, or ``k``, the column, the
+            metric, ``nprobes`` or ``refine`` cannot be used.
         SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
             As for :meth:`scan`.
 
@@ -640,28 +639,28 @@ class Table:
         consistency: str | Consistency = STRONG,
         at: At | None = None,
     ) -> Search:
-        """Find the rows of the merged view that answer a text query best.
+        """Find the rows of the merged view that best match a text query.
 
-        Scores are BM25 by what is common among the live rows, wherever they are: what they would
-        be if everything were merged and indexed. The base table needs a full-text index on the column,
-        which holds texts or lists of texts: the elements of a list are as the lines of one text.
+        Scores are BM25 with the statistics of all live rows: what they would be if everything were merged and
+        indexed. The base table needs a full-text index on the column, which holds texts or lists of texts;
+        the elements of a list count as lines of one text.
 
         Parameters
         ----------
         query : str or query
-            Words, of which some are to occur; or a :class:`weir.MatchQuery`, :class:`weir.PhraseQuery`,
+            Words, any of which may match; or a :class:`weir.MatchQuery`, :class:`weir.PhraseQuery`,
             :class:`weir.MultiMatchQuery`, :class:`weir.BooleanQuery` or :class:`weir.BoostQuery`.
         k : int
             Rows to find, from 1 to 10,000. Default 10.
         column : str, optional
-            The text column, for all parts of the query that name none. Default: the only one, or the
-            only one that has a full-text index.
+            The text column for all parts of the query that name none. Default: the only text column, or the
+            only one with a full-text index.
         columns : sequence of str, optional
             Columns of the result, in order, before ``_score``. Default: all.
         filter : str, optional
-            SQL condition: the best among the rows that match. What is common is not affected.
+            SQL condition: finds the best among the rows that match. It does not affect the statistics.
         bm25 : mapping of str to (float, float), optional
-            By column ``k1``, at least 0, and ``b``, from 0 to 1. Default: 1.2 and 0.75, as in Lance.
+            For each column ``k1``, at least 0, and ``b``, from 0 to 1. Default: 1.2 and 0.75, as in Lance.
         consistency, at
             As for :meth:`scan`.
 
@@ -674,9 +673,9 @@ class Table:
         Raises
         ------
         QueryError
-            If the query cannot be used, has no word but stop words, or ``k`` or a column cannot be used.
-            When the search runs, if the column has no full-text index, or one without positions for a
-            phrase; it says how to create one.
+            If the query cannot be used or has only stop words, or ``k`` or a column cannot be used. When the
+            search runs: if the column has no full-text index, or a phrase needs one with positions; the
+            message says how to create it.
         SchemaError, FilterError, OptionError, InputError, SnapshotExpiredError
             As for :meth:`scan`.
         """
@@ -705,9 +704,9 @@ class Table:
         consistency: str | Consistency = STRONG,
         at: At | None = None,
     ) -> Search:
-        """Find the rows of the merged view that are best by vector and by text together.
+        """Find the rows of the merged view that best match a vector and a text together.
 
-        Both rankings are of one snapshot.
+        Both rankings use one snapshot.
 
         Parameters
         ----------
@@ -722,15 +721,15 @@ class Table:
         columns, filter
             As for :meth:`search`.
         fusion : str
-            ``"rrf"`` (default): by reciprocal rank, each ranking adding its weight divided by ``rrf_k``
-            plus the place in it. ``"weighted"``: by the weighted sum of distances and scores, each brought
-            to the range from 0 for the last candidate to 1 for the best.
+            ``"rrf"`` (default): reciprocal rank fusion; each ranking adds its weight divided by ``rrf_k``
+            plus the row's rank. ``"weighted"``: the weighted sum of distances and scores, each scaled from 0
+            for the last candidate to 1 for the best.
         weights : (float, float), optional
-            Of the ranking by vector and of that by text. Default: the same.
+            The weights of the vector ranking and the text ranking. Default: equal.
         rrf_k : int
             Default 60.
         candidates : int, optional
-            Rows of each ranking that are looked at. Default: five times ``k``, at least 50.
+            Rows considered of each ranking. Default: five times ``k``, at least 50.
         metric, nprobes, refine
             As for :meth:`search`.
         consistency, at
@@ -777,21 +776,21 @@ class Table:
         consistency: str | Consistency = STRONG,
         at: At | None = None,
     ) -> SqlQuery:
-        """Query the merged view with SQL, by DataFusion.
+        """Query the merged view with SQL, through DataFusion.
 
-        Only the columns that the query needs are read, and only rows that meet its conditions: they
-        use the indexes and catalogs that :meth:`scan` uses. Of ``ORDER BY ... LIMIT`` the columns that
-        decide are read first, and the others of the rows that come first. What is read is held in memory.
+        Only the columns that the query needs and the rows that meet its conditions are read, with the same
+        indexes and catalogs as :meth:`scan`. For ``ORDER BY ... LIMIT`` the sort columns are read first, and
+        the other columns only for the rows of the result. What is read is held in memory.
 
         Parameters
         ----------
         query : str
-            One query, such as ``"SELECT carrier, avg(delay) FROM t GROUP BY carrier"``. Names of columns
-            are taken as they are written, capitals included.
+            One query, such as ``"SELECT carrier, avg(delay) FROM t GROUP BY carrier"``. Column names are
+            case-sensitive.
         name : str
             What the query calls the table. Default ``"t"``.
         consistency, at
-            As for :meth:`scan`. A query sees one snapshot, however often it names the table.
+            As for :meth:`scan`. A query reads one snapshot, however often it names the table.
 
         Returns
         -------
@@ -802,7 +801,7 @@ class Table:
         Raises
         ------
         QueryError
-            If the query does not parse, is no query, or names what there is not.
+            If the query does not parse, is not a query, or names something that does not exist.
 
         Examples
         --------
@@ -817,25 +816,24 @@ class Table:
         return self._table.reader.sql(query, name, consistency=consistency, at=at)
 
     def snapshot(self, *, retain: Duration | None = timedelta(hours=1)) -> SnapshotToken:
-        """Return a token of the table as it is now, by which it can be read again later.
+        """Return a token of the current state of the table, for reading it again later.
 
-        It has every write acknowledged before the call. Of each shard it has everything up to one
-        write, in commit order. And it is consistent across shards: if a client saw a write
-        acknowledged before it made another one, in whatever shards, a token that has the later one
-        has the earlier one.
+        It contains every write acknowledged before the call, and of each shard a prefix of its commit order.
+        It is consistent across shards: if one write was acknowledged before a client made another, in
+        whatever shards, a token that contains the later one contains the earlier one.
 
         Parameters
         ----------
         retain : timedelta or number of seconds, optional
-            How long garbage collection keeps what the token needs, unless it is released before.
-            Default one hour. None or 0: not at all; the token is good until collection passes it.
+            How long garbage collection keeps what the token needs, unless it is released earlier. Default one
+            hour. None or 0: not at all; the token is valid until collection passes it.
 
         Raises
         ------
         OptionError
-            If ``retain`` is not a length of time.
+            If ``retain`` is not a duration.
         ConflictError
-            If several shards were written to without any pause for 30 seconds.
+            If several shards were written without a pause for 30 seconds.
 
         Examples
         --------
@@ -852,17 +850,17 @@ class Table:
         return self._table.reader.take_token(None if retain is None else as_duration(retain, "retain"))
 
     def release(self, token: SnapshotToken | str) -> None:
-        """Let garbage collection have what a snapshot token needs. Idempotent.
+        """Allow garbage collection to remove what a snapshot token needs. Idempotent.
 
         Parameters
         ----------
         token : SnapshotToken or str
-            A token of :meth:`snapshot`, or its text. Others that need the same keep it.
+            A token of :meth:`snapshot`, or its text. What other tokens need is kept.
 
         Raises
         ------
         InputError
-            If the token is of another table.
+            If the token belongs to another table.
         """
         self._table.reader.release(token)
 
@@ -881,46 +879,45 @@ class Table:
         max_age: Duration | None = None,
         max_wal_entries: int | None = None,
     ) -> ChangeFeed:
-        """Read the upserts and deletes that were committed, per shard in commit order.
+        """Read committed upserts and deletes, per shard in commit order.
 
         Parameters
         ----------
         since : SnapshotToken, str or datetime, optional
             Where to begin: a token of :meth:`snapshot`, of a feed or of a batch, or its text, a tag or an
             instant, for the changes after it; ``"earliest"`` for the oldest changes that are still stored.
-            Default:
-            where the consumer has come to or, without one, every change since the table was
-            created, and an error if some are not stored any more. A consumer that exists goes on from
-            its own place, whatever ``since`` says: it tells where a new one begins.
+            Default: the consumer's position or, without a consumer, every change since the table was created,
+            with an error if some are no longer stored. An existing consumer continues from its own position;
+            for it ``since`` has no effect.
         until : SnapshotToken, str or datetime, optional
-            Where to end. Default: at what is committed when an iteration starts.
+            Where to end. Default: at what was committed when the iteration started.
         before : bool
-            Whether each change comes with the row before it, in a struct column ``_before``. The
-            table is then also read as it was at ``since``. Default False.
+            Whether each change comes with the row before it, in a struct column ``_before``. This also reads
+            the table as it was at ``since``. Default False.
         consumer : str, optional
-            A name under which storage keeps how far the feed has been acknowledged with
-            :meth:`~weir.changes.feed.ChangeFeed.commit`, and keeps what comes after it from being
-            collected. It is made when it does not exist; :meth:`drop_consumer` forgets it.
+            A name under which storage records how far the feed was acknowledged with
+            :meth:`~weir.changes.feed.ChangeFeed.commit`, and protects later changes from garbage collection.
+            Created if it does not exist; :meth:`drop_consumer` forgets it.
         follow : bool
-            Whether an iteration that has caught up waits for more, instead of ending. Default False.
+            Whether an iteration that has caught up waits for more instead of ending. Default False.
         poll : timedelta or number of seconds
-            How long a feed that follows waits before it looks again: one listing, and a probe per
-            shard. Default 1 second.
+            How long a feed that follows waits before it checks again, with one listing and a probe per shard.
+            Default 1 second.
         timeout : timedelta or number of seconds, optional
             How long a feed that follows waits for a change before its iteration ends. Default: for ever.
         max_rows : int, optional
-            The most rows of an iteration; the next one goes on. The shards take turns, and a log entry
-            is never split, so that a single entry may have more. A feed that follows takes so many at a
-            time, and no shard waits behind a busy one. Default: no limit, shard after shard.
+            Most rows of one iteration; the next one continues. The shards take turns. A log entry is never
+            split, so a single entry may exceed the limit. A feed that follows takes this many rows at a time,
+            so that no shard waits behind a busy one. Default: no limit, shard after shard.
         batch_rows : int
             Rows after which a batch ends, as it does after 64 MiB. The rows of one log entry are never
             split, so a batch may have more. Default 65,536.
         max_age : timedelta or number of seconds, optional
-            How long the consumer may go without acknowledging what it was given before nothing is
-            kept for it any more. Default: as before, at first 7 days.
+            How long the consumer may leave changes unacknowledged before they are no longer kept for it.
+            Default: unchanged; 7 days for a new consumer.
         max_wal_entries : int, optional
-            How many log entries may be kept for the consumer before nothing is. Default: as before,
-            at first 1,000,000.
+            How many log entries are kept for the consumer at most; beyond that none are. Default: unchanged;
+            1,000,000 for a new consumer.
 
         Returns
         -------
@@ -933,14 +930,14 @@ class Table:
         InputError
             If a token is of another table.
         OptionError
-            If an option is out of range, or contradicts another.
+            If an option is out of range or contradicts another.
         SchemaError
             If the table has a column named like one that the feed adds.
         SnapshotExpiredError
-            If garbage collection has removed changes that are to be read, or the consumer was
-            dropped because it fell too far behind.
+            If garbage collection has removed changes that would be read, or the consumer was dropped because
+            it fell too far behind.
         ConflictError
-            If another process has just made a consumer of that name.
+            If another process has just created a consumer of that name.
 
         Examples
         --------
@@ -976,7 +973,7 @@ class Table:
         )
 
     def drop_consumer(self, name: str) -> None:
-        """Forget a consumer of the change feed: nothing is kept for it any more. Idempotent.
+        """Drop a consumer of the change feed: nothing is kept for it any more. Idempotent.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ __all__ = ["TableTags"]
 
 
 class TableTags:
-    """Names for states of a table, which are kept until they are dropped. Got from :attr:`weir.Table.tags`.
+    """Names for states of a table, each kept until its tag is dropped. Got from :attr:`weir.Table.tags`.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class TableTags:
         self._table = table
 
     def create(self, name: str, at: At | None = None) -> Tag:
-        """Give a state of the table a name, under which every read finds it: ``at=name``.
+        """Name a state of the table, so that reads can use it as ``at=name``.
 
-        Garbage collection keeps what it needs until the tag is dropped.
+        Garbage collection keeps the state until the tag is dropped.
 
         Parameters
         ----------
@@ -44,9 +44,9 @@ class TableTags:
         OptionError
             If the name cannot be used.
         InputError
-            If the table has a tag of that name, or no such state.
+            If the tag exists already, or the table has no such state.
         SnapshotExpiredError
-            If something of the state has been collected, or is about to be. There is no tag then.
+            If part of the state was collected or is about to be. No tag is created.
 
         Examples
         --------
@@ -70,28 +70,29 @@ class TableTags:
         Raises
         ------
         CorruptionError
-            If one is not what was written.
+            If a stored record is damaged.
         """
         return list_tags(self._table.store)
 
     def pinned(self) -> Sequence[SnapshotPin]:
-        """Return the snapshots without a name that are kept for a time, the oldest first.
+        """Return the unnamed snapshots that are currently kept, the oldest first.
 
-        Those of :meth:`weir.Table.snapshot`, as long as ``retain`` said, unless they were released.
+        These are the tokens of :meth:`weir.Table.snapshot` whose ``retain`` has not passed and that were not
+        released.
 
         Raises
         ------
         CorruptionError
-            If one is not what was written.
+            If a stored record is damaged.
         """
         return pinned_snapshots(self._table.store, datetime.now(UTC))
 
     def drop(self, name: str) -> None:
-        """Forget a tag: nothing is kept for it any more. Idempotent.
+        """Drop a tag: nothing is kept for it any more. Idempotent.
 
         Raises
         ------
         OptionError
-            If it cannot be the name of a tag.
+            If the name cannot be that of a tag.
         """
         drop_tag(self._table.store, name)

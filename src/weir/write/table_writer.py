@@ -55,14 +55,14 @@ class TableWriter:
     """Writes upserts and deletes into the shards of a table.
 
     Made by :meth:`weir.table.table.Table.writer`; use it as a context manager. It claims a shard when the
-    first row reaches it and then owns it until closed or fenced; a lease on it is renewed all the
-    while. Writers of the same table in one process share the shards that one of them has claimed, until the
-    last of them is closed. Safe to use from many threads.
+    first row for it arrives, and owns the shard until it is closed or fenced, renewing a lease on it. Writers
+    of the same table in one process share the shards that one of them has claimed, until the last of them is
+    closed. Safe to use from many threads.
 
-    Columns that are added, dropped, renamed or widened meanwhile are taken over between two writes: rows
-    that fit the columns of before and still fit go on, and what no longer fits is refused by its column. When
-    the table is sharded by another rule meanwhile, writes wait for that and go on in the new shards; those
-    that nobody waits for fail with :class:`~weir.errors.FencedError`, and are to be made again.
+    If columns are added, dropped, renamed or widened meanwhile, the writer adopts the change between two
+    writes: rows with the old columns are accepted as long as they still fit; an error names the column that
+    does not. If the table is resharded meanwhile, writes wait and continue in the new shards; writes made
+    with ``wait=False`` fail with :class:`~weir.errors.FencedError` and have to be repeated.
 
     Parameters
     ----------
@@ -127,32 +127,32 @@ class TableWriter:
         condition: str | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> WriteResult | Future[WriteResult]:
-        """Insert rows, replacing those with the same primary key. Without a key all are added.
+        """Insert rows, replacing those with the same primary key. Without a key all rows are added.
 
         Parameters
         ----------
         data : table-like
-            Arrow table, batch or reader, pandas or polars data frame (lazy too), whatever exports Arrow, a
-            list of dicts, dataclasses or pydantic models, a dict of columns; or an iterator of batches or of
-            rows, which is written piece by piece as a reader is. Columns are matched by name; a nullable
+            Arrow table, batch or reader, pandas or polars data frame (lazy too), anything that exports Arrow,
+            a list of dicts, dataclasses or pydantic models, a dict of columns; or an iterator of batches or
+            rows, which like a reader is written piece by piece. Columns are matched by name; a nullable
             column that is missing becomes null.
         wait : bool
-            Whether to return only when every row is durable (invariant I1). Otherwise a future is
-            returned as soon as the rows are queued, which takes no longer than there is room.
+            Whether to return only when every row is durable (invariant I1). Otherwise a future is returned as
+            soon as the rows are queued, which may have to wait for room.
         source : Source, optional
-            Makes the write one that may be repeated: a shard that has rows of the same source with this
-            number, or a higher one, passes them over. Each shard takes its rows and the mark together or
-            not at all, so after an error, or a crash, the same call does what is missing. A record batch
-            reader is read to its end first.
+            Makes the write repeatable: a shard that already has rows of the same source with this number, or
+            a higher one, skips them. Each shard takes its rows and the mark together or not at all, so after
+            an error or a crash the same call completes the write. A record batch reader is read to its end
+            first.
         condition : str, optional
-            SQL over the present row, with the values of the new one as ``new.<column>``, such as
-            ``"version < new.version"``. Where it does not hold, or is null, the row stays as it is; the
-            result names the keys that were written and those that were not. Rows that do not exist are
-            written. It is decided where the write stands in the order of the log, so of several writers none
-            is lost. Rows of one shard are then one log entry, whatever number.
+            SQL over the existing row, with the values of the new one as ``new.<column>``, such as ``"version
+            < new.version"``. If it is false or null, the row stays as it is; the result names the keys that
+            were written and those that were not. Rows that do not exist are written. The condition is
+            evaluated at the write's position in the log, so concurrent writers lose no update. All rows of
+            one shard then go into one log entry.
         progress : callable, optional
-            Called with how many rows of the call are durable by now: of a reader or an iterator after every
-            piece, else once. With ``wait`` alone.
+            Called with the number of rows durable so far: after every piece of a reader or an iterator,
+            otherwise once. Only with ``wait``.
 
         Returns
         -------
@@ -164,19 +164,19 @@ class TableWriter:
         Raises
         ------
         SchemaError, KeyValueError
-            If the data does not fit the table. Nothing is written; of a record batch reader,
-            nothing from the bad batch on.
+            If the data does not fit the table. Nothing is written; with a record batch reader, nothing from
+            the bad batch on.
         FilterError
-            If the condition does not parse, names columns that there are not, is no boolean, or has no value
-            for some row. Nothing is written.
+            If the condition does not parse, names unknown columns, is not boolean, or cannot be evaluated for
+            some row. Nothing is written.
         LeaseHeldError
-            If another writer holds the lease of a shard that this one would have to claim. Nothing
-            was written.
+            If another writer holds the lease of a shard that this writer would have to claim. Nothing was
+            written.
         FencedError
             If another writer has claimed a shard, or this one has lost its lease.
         BackpressureError
-            If flushes or merges did not make room in time. Nothing was written; of a record batch
-            reader, nothing from the batch on that had to wait.
+            If flushes or merges did not make room in time. Nothing was written; with a record batch reader,
+            nothing from the batch on that had to wait.
         StorageError
             If the store failed; writing the same rows again is safe.
         """
@@ -227,10 +227,10 @@ class TableWriter:
     def insert(
         self, data: RowInput, *, wait: bool = True, source: Source | None = None
     ) -> WriteResult | Future[WriteResult]:
-        """Insert rows whose keys do not exist, and leave those that do as they are.
+        """Insert rows whose keys do not exist, and leave existing rows as they are.
 
-        Of two writers that insert the same key at the same time, one does: the result names the keys that
-        were inserted and those that were there.
+        If two writers insert the same key at the same time, one of them succeeds: the result names the keys
+        that were inserted and those that existed.
 
         Parameters
         ----------
@@ -285,25 +285,25 @@ class TableWriter:
         condition: str | None = None,
         missing: Literal["skip", "insert"] = "skip",
     ) -> WriteResult | Future[WriteResult]:
-        """Change the columns that are given, and keep the others.
+        """Change the given columns, and keep the others.
 
         Parameters
         ----------
         data : table-like
-            Keys, and the columns to be set. In a list of dicts every row sets what it has.
+            Keys, and the columns to set. In a list of dicts every row sets the columns it has.
         wait, source
-            As for :meth:`upsert`. After a lost connection a patch without a source may be done twice, if it
-            is repeated: what it sets is the same, unless somebody else wrote in between.
+            As for :meth:`upsert`. A patch without a source that is repeated after a lost connection may be
+            applied twice, which makes a difference only if another writer wrote in between.
         condition : str, optional
             As for :meth:`upsert`.
         missing : {"skip", "insert"}, default "skip"
-            What becomes of rows that do not exist: nothing, or they are made, with null in the other columns,
-            whatever the condition says.
+            What to do with keys that do not exist: ``"skip"`` them, or ``"insert"`` rows with null in the
+            other columns, whatever the condition.
 
         Raises
         ------
         SchemaError, KeyValueError, InputError
-            If the data does not fit the table, or sets nothing. Nothing is written.
+            If the data does not fit the table, or sets no column. Nothing is written.
         FilterError
             As for :meth:`upsert`.
         LeaseHeldError, FencedError, BackpressureError, StorageError
@@ -359,33 +359,33 @@ class TableWriter:
         Parameters
         ----------
         keys : list, Array or table-like
-            Keys alone (a list of values, or of tuples for a composite key) or rows that hold them. Keys that
-            do not exist are no error. Of a table with ``sequence_by`` rows may hold that column too: then
-            the delete counts by it.
+            Keys alone (a list of values, or of tuples for a composite key) or rows that contain them. Keys
+            that do not exist are not an error. If the table has ``sequence_by``, rows may contain that column
+            too, which then orders the delete.
         wait, source
-            As for :meth:`upsert`. By filter it is always waited for, and a source is not taken.
+            As for :meth:`upsert`. A delete by filter always waits, and takes no source.
         condition : str, optional
-            SQL over the present row. Rows for which it does not hold stay; keys that do not exist are not
-            done.
+            SQL over the existing row. Rows for which it does not hold stay; keys that do not exist count as
+            skipped.
         where : str, optional
-            In place of keys: a filter, as :meth:`weir.Table.scan` takes it. Rows are looked for first, and
-            decided again where the delete stands in the order of the log, with all that was written
-            meanwhile: in each shard exactly those rows go that match at that moment. Very many go in parts,
-            each of which is decided by itself. Of a table whose rows are only added everything is flushed and
-            merged first, and the rows go from the base table in one commit; rows that are added meanwhile
-            stay, and the change feed does not tell.
+            A filter as for :meth:`weir.Table.scan`, instead of keys. Matching rows are found first, and
+            checked again at the delete's position in the log, together with everything written meanwhile: in
+            each shard exactly the rows that match at that moment are deleted. Very many rows are deleted in
+            parts, each of which is checked on its own. In an append-only table everything is flushed and
+            merged first, and one commit removes the rows from the base table; rows added meanwhile stay, and
+            the change feed does not report the deletes.
         limit : int, optional
-            By filter: the most rows that are deleted. ``remaining`` of the result says how many are left.
+            Most rows to delete by filter. ``remaining`` of the result says how many are left.
 
         Raises
         ------
         SchemaError
-            If a column outside the key cannot be null, since a tombstone could not be stored, or if
-            a value does not fit its key column.
+            If a column outside the key cannot be null, so that a tombstone could not be stored, or if a value
+            does not fit its key column.
         KeyValueError
             If a key is missing or null.
         FilterError
-            If condition or filter cannot be used. Nothing is deleted.
+            If the condition or filter cannot be used. Nothing is deleted.
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
@@ -429,23 +429,23 @@ class TableWriter:
         Parameters
         ----------
         where : str
-            A filter, as for :meth:`delete`, and as exact.
+            A filter, as for :meth:`delete` and just as exact.
         set : mapping of str to str
-            For every column the SQL of its new value, over the present row: ``{"n": "n + 1"}``.
+            The SQL of each column's new value, over the existing row: ``{"n": "n + 1"}``.
         limit : int, optional
-            The most rows that are changed. ``remaining`` of the result says how many are left.
+            Most rows to change. ``remaining`` of the result says how many are left.
 
         Raises
         ------
         FilterError
-            If the filter or an expression cannot be used, or has no value for some row: a division by zero,
-            a number beyond those of its type. Where an expression reads numbers alone, nothing is written
-            unless it has a value for all rows.
+            If the filter or an expression cannot be used, or cannot be evaluated for some row: a division by
+            zero, an overflow. If the expressions read only numbers, nothing is written unless they have a
+            value for every row.
         InputError
-            If a column is not there, is of the primary key, or decides the shard.
+            If a column does not exist, belongs to the primary key, or decides the shard.
         LeaseHeldError, FencedError, BackpressureError, StorageError
-            As for :meth:`upsert`. Of many rows some may have been changed, and if the store failed nobody
-            knows of the last ones: an expression such as ``n + 1`` is not to be repeated blindly.
+            As for :meth:`upsert`. With many rows, some may have been changed, and if the store failed, the
+            outcome for the last ones is unknown: do not blindly repeat an expression such as ``n + 1``.
         """
         self._shards.begin_write()
         return self._change_by_filter(where, Kind.UPDATE, dict(set), limit)
@@ -457,21 +457,21 @@ class TableWriter:
         source: Source | None = None,
         all_or_nothing: bool = False,
     ) -> WriteResult:
-        """Do several things in one go. What goes to one shard becomes durable and visible together.
+        """Apply several operations at once. Those for one shard become durable and visible together.
 
         Parameters
         ----------
         changes : sequence of Upsert, Insert, Patch and Delete, or table-like
-            What is to be done, in this order: each finds what those before it have left. Or rows, as for
-            :meth:`upsert`, with an optional column ``_op`` of ``"upsert"``, as where it is null,
-            ``"delete"``, ``"patch"`` and ``"insert"``, which says what each row does to its key. Of a row
-            that deletes only its key counts, and what decides its shard; a patch sets all columns that there
-            are, in a list of dicts those that its row has. A record batch reader is read to its end first.
+            Operations, applied in this order: each sees the effect of those before it. Or rows, as for
+            :meth:`upsert`, with an optional column ``_op`` that says what each row does to its key:
+            ``"upsert"`` (also if null), ``"delete"``, ``"patch"`` or ``"insert"``. A delete uses only the key
+            and the columns that decide the shard; a patch sets all columns present, in a list of dicts those
+            of its row. A record batch reader is read to its end first.
         source : Source, optional
             As for :meth:`upsert`.
         all_or_nothing : bool, default False
-            Of a sequence of operations: whether in a shard nothing is written unless every key there is done.
-            So a condition on one row can stand for all.
+            For a sequence of operations: whether a shard writes nothing unless every key in it is written. A
+            condition on one row can thus decide for all.
 
         Returns
         -------
@@ -506,17 +506,17 @@ class TableWriter:
     def apply_each(
         self, changes: pa.Table, sources: Sequence[tuple[int, Source]]
     ) -> list[WriteResult | WeirError]:
-        """Do several writes that may be repeated, in their order; those to one shard share a log entry.
+        """Apply several repeatable writes in order; those to one shard share a log entry.
 
-        Each is done, or passed over, by its own mark, as by :meth:`apply`.
+        Each is applied or skipped by its own mark, as by :meth:`apply`.
 
         Parameters
         ----------
         changes : Table
-            The rows of all, as for :meth:`apply`; they upsert or delete, and ask for nothing that depends on
-            other rows.
+            The rows of all writes, as for :meth:`apply`; only upserts and deletes, which do not depend on
+            existing rows.
         sources : sequence of (int, Source)
-            Of each write in turn, how many of the rows are its own, and its mark.
+            For each write in turn, its number of rows and its mark.
 
         Returns
         -------
@@ -526,7 +526,7 @@ class TableWriter:
         Raises
         ------
         InputError, SchemaError, KeyValueError
-            If rows do not fit. Nothing is written.
+            If rows do not fit the table. Nothing is written.
         """
         self._shards.begin_write()
         current = self._columns.current()
@@ -558,22 +558,22 @@ class TableWriter:
         source: Source | None = None,
         spec_id: int | None = None,
     ) -> WriteResult:
-        """Write rows that somebody else has checked and routed, each shard's as one log entry.
+        """Write rows that were already checked and routed, one log entry for each shard.
 
         Parameters
         ----------
         changes : sequence of (ShardValues, Table)
-            Every shard once, with its rows in the schema of WAL entries, whose fields carry the ids of
-            the table's columns: these may have changed since.
+            Every shard once, with its rows in the schema of WAL entries, whose fields carry the ids of the
+            table's columns, which may have changed since.
         source : Source, optional
             As for :meth:`upsert`.
         spec_id : int, optional
-            The shard spec that they were routed by. Default: the one that the writer goes by.
+            The shard spec that they were routed by. Default: that of the writer.
 
         Raises
         ------
         SchemaError
-            If rows have values of a column that has been dropped meanwhile. Nothing was written.
+            If rows have values of a column that was dropped meanwhile. Nothing was written.
         """
         self._shards.begin_write()
 
@@ -584,23 +584,24 @@ class TableWriter:
         return self._writes.write(columns, [one_batch(item) for item in rows], source, spec_id)
 
     def claim(self, shards: Collection[ShardValues] | None = None) -> None:
-        """Claim shards now, and not with their first rows, and share them with nobody.
+        """Claim shards now instead of with their first rows, and share them with no other writer.
 
-        For a caller that reads before it decides what to write: from here on nobody else writes, in this
-        process or another, so that what it reads stays true until its own write, or that write fails.
+        For a caller that reads before it decides what to write: from then on no other writer, in this process
+        or another, writes to the shards, so that what the caller reads stays true until its own write, or
+        that write fails.
 
         Parameters
         ----------
         shards : collection of ShardValues, optional
-            As :attr:`weir.table.table.Table.router` tells them. Default: the only one of an unsharded
+            As :attr:`weir.table.table.Table.router` returns them. Default: the only one of an unsharded
             table.
 
         Raises
         ------
         WriterError
-            If none are given, and the table has several.
+            If none are given and the table has several.
         LeaseHeldError
-            If another writer holds the lease of one, or of this process writes to it.
+            If another writer holds the lease of one, or another writer of this process writes to it.
         """
         self._shards.refuse_if_closed()
         self._shards.claim_alone([self._only_shard()] if shards is None else shards)
@@ -615,22 +616,22 @@ class TableWriter:
         return values
 
     def single_write(self, shard: ShardValues | None, name: str, *, confirm: bool = False) -> int | None:
-        """Return the number of a single write that has been done; None if a shard remembers none.
+        """Return the number of a single write that was made; None if the shard has no record of one.
 
         Parameters
         ----------
         shard : ShardValues or None
-            A shard, which is claimed if it is not yet; None for the only one of an unsharded table.
+            A shard, which is claimed if necessary; None for the only one of an unsharded table.
         name : str
-            Of its source; it begins with ``once:``.
+            The name of its source; it begins with ``once:``.
         confirm : bool
-            Whether to find out first what others have written to the shard, if the writer was paused, and
-            what became of a write that failed. Default False: it costs no request.
+            Whether to first find out what others wrote to the shard while the writer was paused, and whether
+            a failed write took effect. Default False, which costs no request.
 
         Raises
         ------
         FencedError
-            If others have the shard.
+            If another writer has the shard.
         """
         (writer,) = self._shards.of([self._only_shard() if shard is None else shard])
         if confirm:
@@ -644,7 +645,7 @@ class TableWriter:
         Raises
         ------
         WriterClosedError
-            If the writer is closed, or is being closed without a flush by another thread.
+            If the writer is closed, or another thread is closing it without a flush.
         FencedError
             If another writer has claimed a shard.
         StorageError
@@ -659,15 +660,15 @@ class TableWriter:
             self._writes.follow(parts, error).shards.for_each(ShardWriter.flush)
 
     def pause(self) -> None:
-        """Let others have the shards until something is written here again.
+        """Release the shards to other writers until something is written here again.
 
-        For a writer that writes now and then, and is not to keep others away meanwhile. What is known of
-        a shard is kept: its next write takes the lease back with one round trip, where a new writer would
-        claim the shard with a score of them. If another writer has held a shard meanwhile, a write to it
-        fails with :class:`~weir.errors.FencedError`; a new writer then finds what the other has left.
+        For a writer that writes occasionally and should not lock others out meanwhile. The state of each
+        shard is kept: its next write takes the lease back with one round trip, where a new writer would need
+        about twenty to claim the shard. If another writer held a shard meanwhile, a write to it fails with
+        :class:`~weir.errors.FencedError`; a new writer then finds what the other one left.
 
-        Waits until what is queued is written, and for flushes that run. A shard to which another writer of
-        this process writes too stays claimed.
+        Waits for queued writes and running flushes. A shard that another writer of this process also writes
+        to stays claimed.
 
         Raises
         ------
@@ -678,9 +679,9 @@ class TableWriter:
         self._shards.pause()
 
     def close(self) -> None:
-        """Write what is queued, flush unless the options say otherwise, and let go. Idempotent.
+        """Write what is queued, flush unless the options say otherwise, and release the shards. Idempotent.
 
-        In a forked process it does nothing: the writer is its parent's.
+        In a forked process it does nothing: the writer belongs to the parent.
 
         Raises
         ------
@@ -696,7 +697,7 @@ class TableWriter:
 
     @property
     def epochs(self) -> dict[UUID, int]:
-        """Writer epoch of every shard this writer has claimed."""
+        """The writer epoch of every shard this writer has claimed."""
         return {writer.shard_id: writer.epoch for writer in self._shards.writers}
 
     def __enter__(self) -> TableWriter:
@@ -730,23 +731,23 @@ class TableWriter:
         source: Source | None = None,
         spec_id: int | None = None,
     ) -> WriteResult:
-        """Publish generations that were staged, each shard's in one step.
+        """Publish staged generations, those of each shard in one step.
 
-        If the table has been sharded by another rule since, their rows go through the log.
+        If the table was resharded since, their rows go through the log.
 
         Parameters
         ----------
         staged : sequence of (ShardValues, sequence of StagedGeneration)
-            Every shard once, with what was staged for it, in the order in which it counts.
+            Every shard once, with its staged generations from oldest to newest.
         source : Source, optional
             As for :meth:`upsert`.
         spec_id : int, optional
-            The shard spec that they were routed by. Default: the one that the writer goes by.
+            The shard spec that they were routed by. Default: that of the writer.
 
         Raises
         ------
         StorageError
-            If something was staged too long ago, or if the store failed.
+            If a generation was staged too long ago, or if the store failed.
         LeaseHeldError, FencedError, BackpressureError
             As for :meth:`upsert`.
         """

@@ -20,7 +20,7 @@ Piece = TypeVar("Piece")
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a durable write left in the WAL; of a single write that is repeated, what the first one left.
+    """What a durable write left in the WAL; for a repeated single write, what the first one left.
 
     Parameters
     ----------
@@ -29,16 +29,16 @@ class WriteResult:
     positions : mapping of UUID to int
         For every shard the rows went to, the WAL position that made the last of them durable.
     deduplicated : tuple of UUID, default ()
-        Shards to which nothing was written, because they have the rows already: those of a write with
-        the same source and this number, or a higher one, or of a single write with the same id. Of the
-        latter all else is said as it was the first time.
+        Shards to which nothing was written because they already have the rows: from a write with the same
+        source and this number, or a higher one, or from a single write with the same id. For the latter, the
+        other fields are those of the first write.
     done : Table, optional
-        Of a write that depends on the rows there are: the keys that it has changed, tombstones included.
+        For a write that depends on existing rows: the keys it changed, tombstones included.
     skipped : Table, optional
-        The keys that it has left as they were: because a condition did not hold, or a row did not exist, or
-        did. A write of which nothing is done is no error. None where it was passed over as a whole.
+        The keys it left as they were, because a condition did not hold, or the row did or did not exist. A
+        write that changes nothing is not an error. None if the write as a whole was skipped.
     remaining : int, default 0
-        Of what is changed by filter, with a limit: the rows that matched and were left for another call.
+        For an update or delete by filter with a limit: the matching rows that are left for another call.
     """
 
     rows: int

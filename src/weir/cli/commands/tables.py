@@ -243,7 +243,7 @@ def clone(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Copy a state of a table to another place, as a table of its own."""
+    """Copy a state of a table to another location, as an independent table."""
     table = weir.clone(
         uri,
         target,

@@ -113,7 +113,7 @@ def collect_garbage(
     Raises
     ------
     OptionError
-        If a length of time is negative or too short.
+        If a duration is negative or too short.
     ConflictError
         If other collections or flushes got in the way of every attempt.
     CorruptionError

@@ -17,7 +17,7 @@ __all__ = ["GarbageItem", "GarbageReport", "KeptItem", "report_of"]
 
 @dataclass(frozen=True, slots=True)
 class GarbageItem:
-    """Something that is garbage.
+    """A piece of garbage.
 
     Parameters
     ----------
@@ -29,14 +29,12 @@ class GarbageItem:
     name : str
         What it is.
     objects, nbytes : int
-        How many objects, and their size in bytes. Of versions of the base table only the manifests
-        are counted as objects; their size is that of all files that went with them, which in a dry
-        run is not known yet.
+        The number of objects and their size in bytes. For versions of the base table only the manifests count
+        as objects; the size is that of all files deleted with them, which a dry run does not know.
     reason : str
         Why it is garbage.
     deleted : bool
-        Whether this collection has deleted it, or would have; otherwise it is marked, and waits for
-        the horizon.
+        Whether this collection deleted it, or would have; otherwise it is marked and waits for the horizon.
     """
 
     kind: str
@@ -50,7 +48,7 @@ class GarbageItem:
 
 @dataclass(frozen=True, slots=True)
 class KeptItem:
-    """Something old that is not garbage.
+    """Something old that is still needed.
 
     Parameters
     ----------
@@ -74,11 +72,11 @@ class GarbageReport(ShownAsTable):
     Parameters
     ----------
     dry_run : bool
-        Whether nothing was written.
+        Whether it was a dry run, which writes nothing.
     items : tuple of GarbageItem
         What is garbage.
     kept : tuple of KeptItem
-        What is not, although it is old.
+        What is old but still needed.
     """
 
     dry_run: bool
@@ -131,7 +129,7 @@ def report_of(
     Parameters
     ----------
     dry_run : bool
-        Whether nothing was written.
+        Whether it was a dry run, which writes nothing.
     plans : sequence of (ShardState, ShardPlan)
         Every shard, and what was to be done in it.
     versions : sequence of TableVersion

@@ -22,7 +22,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in a table that is not as it should be.
+    """A problem in a table.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Finding:
     check : str
         Which check found it, such as ``"wal.gap"``.
     where : str
-        The object or directory it is about.
+        The object or directory concerned.
     message : str
         What is wrong.
     shard_id : UUID or None

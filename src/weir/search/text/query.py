@@ -34,7 +34,7 @@ _AUTOMATIC_FUZZINESS = ((2, 0), (5, 1))
 
 @dataclass(frozen=True, slots=True)
 class MatchQuery:
-    """Rows that have some, or all, of the words of a text. Their scores by each word add up.
+    """Rows that contain some or all words of a text. Their scores by each word add up.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class MatchQuery:
 
 @dataclass(frozen=True, slots=True)
 class PhraseQuery:
-    """Rows that have the words of a text one after the other.
+    """Rows that contain the words of a text in sequence.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class PhraseQuery:
 
 @dataclass(frozen=True, slots=True)
 class MultiMatchQuery:
-    """Rows that have words of a text in some of several columns; the best column counts.
+    """Rows that contain words of a text in any of several columns; the best column decides the score.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class MultiMatchQuery:
 
 @dataclass(frozen=True, slots=True)
 class BooleanQuery:
-    """Rows by whether other queries find them.
+    """Combines other queries: rows that must, should or must not match them.
 
     Parameters
     ----------
