@@ -14,6 +14,7 @@ import pyarrow as pa
 from weir.base.index_changes import base_indexes, free_index_name
 from weir.base.index_changes import create_index as build_index
 from weir.base.table import BaseTable
+from weir.errors import IndexNotFoundError
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind, as_kind
 from weir.indexing.policy import IndexPolicy, sub_vectors
@@ -52,6 +53,8 @@ def create_index(
         If the column cannot have such an index, or the kind has no such parameter.
     IndexExistsError
         If an index of that name exists, or one of that kind on the column and no name was given.
+    IndexNotFoundError
+        If it was built, and dropped by another process or lost to a failing disk before it could be read.
     """
     base = base.latest()
     if kind is None:
@@ -69,10 +72,14 @@ def create_index(
         {**definition.parameters, **parameters},
     )
     after = build_index(base, definition, replace=replace)
-    return next(
-        index.definition
-        for index in base_indexes(after)
-        if index.name == definition.name and index.definition is not None
+    for index in base_indexes(after):
+        if index.name == definition.name and index.definition is not None:
+            return index.definition
+    raise IndexNotFoundError(
+        f"the index {definition.name} was built and is gone: it has been dropped since, or its files were "
+        "torn and the version with them was set aside",
+        where=base.uri,
+        hint="Look at table.indexes.list() and at the disk, and build it again",
     )
 
 

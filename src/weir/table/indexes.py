@@ -73,6 +73,8 @@ class TableIndexes:
             If the column cannot have such an index, or the kind has no such parameter.
         IndexExistsError
             If an index of that name exists, or one of that kind on the column and no name was given.
+        IndexNotFoundError
+            If it was built, and dropped by another process or lost to a failing disk before it could be read.
 
         Examples
         --------
