@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from weir.errors import InputError, UnsupportedError
 from weir.namespaces import Documents, Patch, Write, Written
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.names import ID, VECTOR, check_attribute_name
-from weir.namespaces.vectors import one_vector
+from weir.namespaces.vectors import Base64Texts, one_vector
 from weir.service.fields import flag, given, known_only, mapping, sequence
 from weir.service.openapi import members
 from weir.service.turbopuffer.filters import parse_filter
@@ -135,8 +138,23 @@ def _documents(body: Mapping[str, Any], rows_name: str, columns_name: str) -> Do
     if of_rows is not None and of_columns is not None:
         if len(of_rows) and len(of_columns):
             raise InputError(f"a write has {rows_name} or {columns_name}, and not both")
-        return of_rows if len(of_rows) else of_columns
-    return of_rows if of_rows is not None else of_columns
+        return _decodable(of_rows if len(of_rows) else of_columns)
+    return _decodable(of_rows if of_rows is not None else of_columns)
+
+
+def _decodable(documents: Documents | None) -> Documents | None:
+    """Return documents whose texts, should they turn out to be vectors, are decoded fast."""
+    if documents is None:
+        return None
+    values = {
+        name: Base64Texts(column, _decode) if column and isinstance(column[0], str) else column
+        for name, column in documents.values.items()
+    }
+    return replace(documents, values=values)
+
+
+def _decode(texts: list[str]) -> list[bytes]:
+    return msgspec.convert(texts, list[bytes])
 
 
 def _rows(rows: list[Any], name: str) -> Documents:
