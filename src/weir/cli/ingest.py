@@ -55,7 +55,7 @@ class IngestOptions:
     batch_rows : int
         Rows that become durable together.
     delimiter : str
-        Between the values of CSV.
+        Separator of CSV values.
     null_values : tuple of str
         What stands for null in CSV, besides an empty value.
     dry_run : bool

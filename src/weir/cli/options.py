@@ -39,7 +39,7 @@ StorageOptions = Annotated[
     typer.Option(
         "--storage-option",
         metavar="NAME=VALUE",
-        help="An option of the object store, spelled as Lance spells it. May be repeated.",
+        help="An option of the object store, named as in Lance. May be repeated.",
         show_default=False,
     ),
 ]
@@ -47,16 +47,16 @@ NoFsync = Annotated[
     bool,
     typer.Option(
         "--no-fsync",
-        help="On local disk, do not wait until the disk has what is written: faster, and safe when a "
-        "process dies, but not when the power fails.",
+        help="On local disk, do not wait until writes are on disk: faster, and safe if a process dies, but "
+        "not if the power fails.",
     ),
 ]
 Consistent = Annotated[
     str,
     typer.Option(
         metavar="strong|snapshot|bounded(MS)",
-        help="What is seen: every acknowledged write; what the base table and the published shard "
-        "snapshots hold; or what was true at most MS milliseconds ago.",
+        help="What the read sees: every acknowledged write; only the base table and the published shard "
+        "snapshots; or a state at most MS milliseconds old.",
     ),
 ]
 AtToken = Annotated[

@@ -28,7 +28,7 @@ class Shell(StrEnum):
 def completion(
     shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
 ) -> None:
-    """Print a script with which a shell completes commands, options and files: for its start-up file."""
+    """Print a shell script that completes commands, options and files, for the shell's start-up file."""
     print(get_completion_script(prog_name="weir", complete_var=_VARIABLE, shell=shell.value))
 
 

@@ -23,7 +23,7 @@ def demo(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the table is built, to be kept. Default: a temporary directory.",
+            help="Where to build the table, which is then kept. Default: a temporary directory.",
             show_default=False,
         ),
     ] = None,
@@ -33,7 +33,7 @@ def demo(
             metavar="N", min=1, help="Only the first N flights. Default: all 336,776.", show_default=False
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides when the process that writes is killed.")] = 2013,
+    seed: Annotated[int, typer.Option(help="Decides when the writing process is killed.")] = 2013,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Without Spark: a writer process, and merges on threads.")

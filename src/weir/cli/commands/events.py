@@ -54,7 +54,9 @@ def _json(text: str, what: str) -> Any:
 
 def create(
     uri: StoreUri,
-    buckets: Annotated[int, typer.Option(help="Shards; the events of a context are in one of them.")] = 4,
+    buckets: Annotated[
+        int, typer.Option(help="Number of shards; all events of a context are in one of them.")
+    ] = 4,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
@@ -69,7 +71,7 @@ def define(
     name: Annotated[str, typer.Argument(metavar="TYPE", help="The type of events.", show_default=False)],
     fields: Annotated[
         str,
-        typer.Argument(metavar="JSON", help="Its fields, or @ and a file that has them.", show_default=False),
+        typer.Argument(metavar="JSON", help="Its fields, or @ followed by a file name.", show_default=False),
     ],
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
@@ -85,7 +87,8 @@ def append(
     name: Annotated[str, typer.Argument(metavar="TYPE", help="Its type.", show_default=False)],
     context: Annotated[str, typer.Argument(metavar="CONTEXT", help="Its context.", show_default=False)],
     payload: Annotated[
-        str, typer.Argument(metavar="JSON", help="Its fields, or @ and a file.", show_default=False)
+        str,
+        typer.Argument(metavar="JSON", help="Its fields, or @ followed by a file name.", show_default=False),
     ],
     at: Annotated[
         str | None, typer.Option(help="When it happened. Default: now.", show_default=False)
@@ -153,15 +156,15 @@ def replay(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Print events in their order."""
+    """Print events in order."""
     with _open(uri, storage_option, no_fsync) as store:
         _rows(store.replay(context, type=name, since=since, until=until), json)
 
 
 def remember(
     uri: StoreUri,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.", show_default=False)],
-    text: Annotated[str, typer.Argument(metavar="QUERY", help="What to remember.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False)],
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="The query to remember.", show_default=False)],
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
@@ -178,19 +181,19 @@ def show(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Print the answer that is remembered, as it is now."""
+    """Print the current answer of a materialisation."""
     with _open(uri, storage_option, no_fsync) as store:
         _rows(store.show(name), json)
 
 
 def export(
     uri: StoreUri,
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to.", show_default=False)],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The target folder.", show_default=False)],
     format: Annotated[str, typer.Option(metavar="parquet|snp", help="What files to write.")] = "parquet",
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Write all events as files. The same call goes on where one has died."""
+    """Export all events to files. After a crash, the same call continues."""
     with _open(uri, storage_option, no_fsync) as store:
         report = store.export(folder, format=format)
         note(f"Exported {report.events:,} events in {report.files:,} files")
@@ -202,14 +205,14 @@ def restore(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Bring exported events and types into a store; those it has are passed over."""
+    """Import exported events and types into a store; those it already has are skipped."""
     with _open(uri, storage_option, no_fsync) as store:
         report = store.restore(folder)
         note(f"Restored {report.events:,} events of {report.files:,} files")
 
 
 def shell(uri: StoreUri, storage_option: StorageOptions = None, no_fsync: NoFsync = False) -> None:
-    """Run commands line by line, with history and completion; a chart for each PLOT."""
+    """Run commands line by line, with history and completion; PLOT prints a chart."""
     from weir.cli.event_shell import run_shell
 
     with _open(uri, storage_option, no_fsync) as store:

@@ -43,13 +43,13 @@ def create(
         typer.Option(metavar="NAME", help="Its name. Default: COLUMN_idx.", show_default=False),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Build it anew if there is one of that name.")
+        bool, typer.Option("--replace", help="Rebuild an existing index of that name.")
     ] = False,
     param: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="What the index is made with, such as num_partitions=256. May be repeated.",
+            help="A parameter of the index, such as num_partitions=256. May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -68,20 +68,18 @@ def create(
 
 def auto(
     uri: Uri,
-    rows_per_zone: Annotated[
-        int, typer.Option(metavar="N", help="Rows of a zone, of which a zone map keeps the range.")
-    ] = 8192,
+    rows_per_zone: Annotated[int, typer.Option(metavar="N", help="Rows per zone of a zone map.")] = 8192,
     enumerations: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN,...", help="Columns with few different values: bitmaps.", show_default=False
+            metavar="COLUMN,...", help="Columns with few distinct values: bitmaps.", show_default=False
         ),
     ] = None,
     identifiers: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN,...",
-            help="Columns that are asked for single values: Bloom filters.",
+            help="Columns that are searched for single values: Bloom filters.",
             show_default=False,
         ),
     ] = None,
@@ -89,7 +87,7 @@ def auto(
         str | None,
         typer.Option(
             metavar="COLUMN,...",
-            help="Columns in which words are searched for: inverted indexes.",
+            help="Columns that are searched for words: inverted indexes.",
             show_default=False,
         ),
     ] = None,
@@ -97,7 +95,7 @@ def auto(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Build every index that the types and values of the columns call for and the table lacks."""
+    """Build every index that suits the types and values of the columns and that the table lacks."""
     policy = weir.IndexPolicy(
         rows_per_zone=rows_per_zone,
         enumerations=() if enumerations is None else parse_names(enumerations, "enumerations"),
@@ -114,7 +112,7 @@ def auto(
 def list_indexes(
     uri: Uri, json: AsJson = False, storage_option: StorageOptions = None, no_fsync: NoFsync = False
 ) -> None:
-    """Print the indexes, and the merged rows that each of them lacks."""
+    """Print the indexes, and how many merged rows each of them lacks."""
     _output(json).indexes(_open(uri, storage_option, no_fsync).status().indexes)
 
 
@@ -142,7 +140,7 @@ def catch_up(
         float,
         typer.Option(
             metavar="RATIO",
-            help="A vector index learns anew when its largest partition is so many times larger than its "
+            help="Retrain a vector index when its largest partition is this many times larger than its "
             "smallest.",
         ),
     ] = RETRAIN_IMBALANCE_THRESHOLD,
@@ -151,7 +149,7 @@ def catch_up(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Bring indexes up to the rows that were merged."""
+    """Add merged rows to the indexes."""
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner, progress_bar("catch up") as progress:
         report = table.maintenance.catch_up_indexes(

@@ -30,10 +30,11 @@ def inspect(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="What of the table: details, snapshots, marks, pin/ID, tag/NAME, consumer/NAME, "
+            help="What to print: details, snapshots, marks, pin/ID, tag/NAME, consumer/NAME, "
             "region/NAME/GENERATION, region/NAME/GENERATION/ENTRY, or SHARD, "
             "SHARD/manifest, SHARD/manifest/VERSION, SHARD/wal/POSITION, SHARD/generation/NUMBER, "
-            "SHARD/lease, where SHARD is the beginning of an id; or a path below it. Default: an overview.",
+            "SHARD/lease, where SHARD is the start of an id; or a path below the table. Default: an "
+            "overview.",
             show_default=False,
         ),
     ] = None,
@@ -43,7 +44,7 @@ def inspect(
     json: AsJson = False,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Print what an object of a table says, broken ones as far as they can be read."""
+    """Print the content of an object of a table; damaged objects as far as they can be read."""
     from weir.first_index.inspect import inspect_regions
     from weir.maintenance.inspection.target import split_location
     from weir.storage.open import open_store

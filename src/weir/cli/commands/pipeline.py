@@ -37,7 +37,7 @@ def check(
     file: File,
     no_spark: Annotated[
         bool,
-        typer.Option("--no-spark", help="Look at the file and the table alone, and start no Spark."),
+        typer.Option("--no-spark", help="Check only the file and the table, without starting Spark."),
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -58,24 +58,24 @@ def run(
     log: Annotated[
         bool,
         typer.Option(
-            "--log", help="Write log events to standard error, among them the metrics, not only warnings."
+            "--log", help="Write log events to standard error, including the metrics, not only warnings."
         ),
     ] = False,
     metrics_port: Annotated[
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="Serve the newest sample of the metrics to Prometheus, at /metrics. Without a host only to "
+            help="Serve the newest sample of the metrics to Prometheus, at /metrics. Without a host, only on "
             "this machine. Needs the extra weir-lance[service].",
             show_default=False,
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Run a pipeline until its stream ends, or SIGINT or SIGTERM asks it to.
+    """Run a pipeline until its stream ends or it receives SIGINT or SIGTERM.
 
-    The micro-batch that is under way is finished, the services are stopped, and the exit code is 0. A
-    second signal ends everything at once, and so does one that comes while Spark still starts.
+    After a signal, the running micro-batch is finished, the services are stopped, and the exit code is 0. A
+    second signal ends everything at once, as does one that arrives while Spark is starting.
     """
     from weir.spark.pipeline.own_session import own_session
     from weir.spark.pipeline.prometheus import PrometheusSamples, parse_address
@@ -105,7 +105,7 @@ def run(
 
 
 def status(file: File, json: AsJson = False) -> None:
-    """Print how far a pipeline has got, what waits and what is in quarantine. No Spark is started."""
+    """Print the progress of a pipeline, what is waiting and what is in quarantine, without starting Spark."""
     from weir.spark.pipeline import pipeline_state
 
     _output(json).pipeline_status(pipeline_state(_read(file).pipeline))

@@ -57,14 +57,14 @@ def ingest_files(
     format: Annotated[
         FileFormat | None,
         typer.Option(
-            help="Format of all files. Default: told from names and first bytes.", show_default=False
+            help="Format of all files. Default: detected from names and first bytes.", show_default=False
         ),
     ] = None,
     op_column: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column of the files that says what to do with each row: upsert or delete.",
+            help="Column of the files that says whether to upsert or delete each row.",
             show_default=False,
         ),
     ] = None,
@@ -72,29 +72,28 @@ def ingest_files(
         bool, typer.Option("--delete", help="Delete the keys in the files; other columns are ignored.")
     ] = False,
     batch_rows: Annotated[int, typer.Option(metavar="N", help="Rows that become durable together.")] = 10_000,
-    delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Between the values of CSV.")] = ",",
+    delimiter: Annotated[str, typer.Option(metavar="CHARACTER", help="Separator of CSV values.")] = ",",
     null: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="What stands for null in CSV, besides an empty value. May be repeated.",
+            help="Text that means null in CSV, besides an empty value. May be repeated.",
             show_default=False,
         ),
     ] = None,
     on_bad_row: Annotated[
         BadRowPolicy,
         typer.Option(
-            help="What becomes of a row that does not fit the table: the end; it is left out; or it is left "
-            "out and written to the file of --quarantine. Rows that are left out are counted, and the first "
-            "ten shown.",
+            help="What to do with a row that does not fit the table: stop; skip it; or skip it and write it "
+            "to the file of --quarantine. Skipped rows are counted, and the first ten are shown.",
         ),
     ] = BadRowPolicy.FAIL,
     quarantine: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --on-bad-row quarantine: the JSON lines file to which bad rows are added, each with "
-            "its file, its number, the reason, and itself.",
+            help="With --on-bad-row quarantine: the JSON lines file to append bad rows to, each with its "
+            "file, row number, reason and content.",
             show_default=False,
         ),
     ] = None,
@@ -114,8 +113,8 @@ def ingest_files(
         bool,
         typer.Option(
             "--immutable",
-            help="Promise that no row changes the columns by which the table is sharded, where these are "
-            "not part of its key.",
+            help="Promise that no row changes the columns the table is sharded by, if they are not part of "
+            "its key.",
         ),
     ] = False,
     merge: Annotated[bool, typer.Option("--merge", help="Merge into the base table at the end.")] = False,
@@ -167,10 +166,12 @@ def scan(
     filter: Annotated[
         str | None, typer.Option(metavar="SQL", help='Condition, such as "delay > 60".', show_default=False)
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Most rows.", show_default=False)] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Most rows to print.", show_default=False)
+    ] = None,
     consistency: Consistent = "strong",
     at: AtToken = None,
-    count: Annotated[bool, typer.Option("--count", help="Print only how many rows there are.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print what would be read, and read nothing.")
     ] = False,
@@ -179,7 +180,7 @@ def scan(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Print the rows of a table, fresh ones included."""
+    """Print the rows of a table, unmerged ones included."""
     if sum((count, explain, output is not None)) > 1:
         raise OptionError("only one of --count, --explain and --output can be had", where="scan")
     if output is not None:
@@ -225,7 +226,7 @@ def get(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Look rows up by primary key. Keys that do not exist have no row."""
+    """Look up rows by primary key. Keys that do not exist give no row."""
     names = None if columns is None else parse_names(columns, "columns")
     table = _open(uri, storage_option, no_fsync)
     from weir.cli.key_text import parse_keys
@@ -261,7 +262,7 @@ def sql(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Query a table with SQL, fresh rows included."""
+    """Query a table with SQL, unmerged rows included."""
     if explain and output is not None:
         raise OptionError("only one of --explain and --output can be had", where="sql")
     if output is not None:

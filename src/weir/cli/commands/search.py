@@ -30,13 +30,11 @@ def search(
         str | None,
         typer.Option(
             metavar="WORDS",
-            help="Find the rows that answer these words best. With --vector: those that are best by both.",
+            help="Find the rows that match these words best. With --vector: those that match both best.",
             show_default=False,
         ),
     ] = None,
-    phrase: Annotated[
-        bool, typer.Option("--phrase", help="The words have to stand one after the other.")
-    ] = False,
+    phrase: Annotated[bool, typer.Option("--phrase", help="The words must occur in sequence.")] = False,
     k: Annotated[int, typer.Option("--k", metavar="N", help="Rows to find.")] = 10,
     vector_column: Annotated[
         str | None,
@@ -62,15 +60,17 @@ def search(
     ] = None,
     nprobes: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Partitions of the vector index to look into.", show_default=False),
+        typer.Option(metavar="N", help="Partitions of the vector index to search.", show_default=False),
     ] = None,
     refine: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="How many times as many candidates to rank exactly.", show_default=False
+            metavar="N", help="Rank this many times as many candidates by exact distance.", show_default=False
         ),
     ] = None,
-    fusion: Annotated[str, typer.Option(metavar="rrf|weighted", help="How two rankings become one.")] = "rrf",
+    fusion: Annotated[
+        str, typer.Option(metavar="rrf|weighted", help="How the two rankings are combined.")
+    ] = "rrf",
     consistency: Consistent = "strong",
     explain: Annotated[
         bool, typer.Option("--explain", help="Print what would be searched, and search nothing.")
@@ -79,7 +79,7 @@ def search(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Find rows by vector, by text, or by both, fresh ones included."""
+    """Find rows by vector, by text, or by both, unmerged rows included."""
     if vector is None and text is None:
         raise OptionError("say what to find with --vector, with --text, or with both", where="search")
     names = None if columns is None else parse_names(columns, "columns")

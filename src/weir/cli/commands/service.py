@@ -33,7 +33,7 @@ KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of the key.", s
 Expires = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="How long the key is good: 12h, 30d. Default: for ever.", show_default=False
+        metavar="TIME", help="How long the key is valid: 12h, 30d. Default: for ever.", show_default=False
     ),
 ]
 
@@ -63,12 +63,12 @@ def _keys(root: str, storage_option: list[str] | None) -> KeyStore:
 
 def create_key(
     root: Root,
-    name: Annotated[str, typer.Option(help="What people call the key.", show_default=False)],
+    name: Annotated[str, typer.Option(help="A name for the key.", show_default=False)],
     role: Annotated[
         str,
         typer.Option(
             metavar="admin|writer|reader",
-            help="What it is for: everything; making, writing and deleting namespaces; reading.",
+            help="What it permits: everything; creating, writing and deleting namespaces; or reading.",
             show_default=False,
         ),
     ],
@@ -76,7 +76,7 @@ def create_key(
         list[str] | None,
         typer.Option(
             metavar="GLOB",
-            help="Namespaces it is for; those it is not for with ! in front. May be repeated. Default: all.",
+            help="Namespaces the key covers; a leading ! excludes. May be repeated. Default: all.",
             show_default=False,
         ),
     ] = None,
@@ -84,7 +84,7 @@ def create_key(
     json: AsJson = False,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Make a key. It is shown once, and stored as a hash."""
+    """Create a key. It is shown once, and stored as a hash."""
     good_for = None if expires is None else parse_duration(expires, "expires")
     key, text = _keys(root, storage_option).create(name, role, namespaces or (), good_for)
     _show_new(key, text, json)
@@ -97,20 +97,20 @@ def rotate_key(
     json: AsJson = False,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Give a key another text. The one it had is good no more, everywhere within five seconds."""
+    """Replace the secret of a key. The old one stops working everywhere within five seconds."""
     good_for = None if expires is None else parse_duration(expires, "expires")
     key, text = _keys(root, storage_option).rotate(id, good_for)
     _show_new(key, text, json)
 
 
 def revoke_key(root: Root, id: KeyId, json: AsJson = False, storage_option: StorageOptions = None) -> None:
-    """Let a key be good no more, everywhere within five seconds."""
+    """Revoke a key. It stops working everywhere within five seconds."""
     _keys(root, storage_option).revoke(id)
     _show({"id": id, "revoked": True}, json)
 
 
 def list_keys(root: Root, json: AsJson = False, storage_option: StorageOptions = None) -> None:
-    """List the keys, without what proves them."""
+    """List the keys, without their secrets."""
     for key in _keys(root, storage_option).list():
         _show(_shown(key), json)
 
@@ -130,31 +130,37 @@ def serve(
     ] = None,
     max_request_bytes: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Of a body, unpacked too. Default: 64 MiB.", show_default=False),
+        typer.Option(
+            metavar="BYTES",
+            help="Largest request body, also after decompression. Default: 64 MiB.",
+            show_default=False,
+        ),
     ] = None,
     max_unindexed_bytes: Annotated[
         int | None,
         typer.Option(
             metavar="BYTES",
-            help="Of a namespace that wait for a merge, beyond which writes are refused. Default: 2 GiB.",
+            help="Unmerged bytes of a namespace beyond which writes are refused. Default: 2 GiB.",
             show_default=False,
         ),
     ] = None,
     compaction_interval: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Between two rounds of upkeep. Default: 30s.", show_default=False),
+        typer.Option(
+            metavar="TIME", help="Time between two rounds of upkeep. Default: 30s.", show_default=False
+        ),
     ] = None,
     memory: Annotated[
         int | None,
         typer.Option(
-            metavar="BYTES", help="For caches and rows on their way. Default: 2 GiB.", show_default=False
+            metavar="BYTES", help="Memory for caches and unflushed rows. Default: 2 GiB.", show_default=False
         ),
     ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where the other processes on ROOT reach this one. Default: where it listens.",
+            help="Where the other processes on ROOT reach this one. Default: the listen address.",
             show_default=False,
         ),
     ] = None,
@@ -168,14 +174,15 @@ def serve(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Append who has made, changed or deleted what to this file. Default: standard error.",
+            help="File to append the audit log to: who created, changed or deleted what. Default: standard "
+            "error.",
             show_default=False,
         ),
     ] = None,
     no_fsync: Annotated[
         bool, typer.Option("--no-fsync", help="Do not wait until the disk has what is written.")
     ] = False,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no keys; on loopback only.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Require no keys; on loopback only.")] = False,
     json: AsJson = False,
     storage_option: StorageOptions = None,
 ) -> None:

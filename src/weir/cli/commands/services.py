@@ -33,16 +33,16 @@ MinShare = Annotated[
     float,
     typer.Option(
         metavar="SHARE",
-        help="Merge only if the rows that wait for it are at least this share of the rows of the base table, "
-        "or a shard has 64 generations of them.",
+        help="Merge only if the unmerged rows are at least this share of the base table's rows, or a shard "
+        "has 64 unmerged generations.",
     ),
 ]
 MaxAge = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="With --min-share, merge as well if rows have waited for so long since their flush: 90s, 15m, "
-        "2h, 1d. Default: they may wait for ever.",
+        help="With --min-share, also merge if rows have waited this long since their flush: 90s, 15m, 2h, "
+        "1d. Default: they may wait for ever.",
         show_default=False,
     ),
 ]
@@ -59,7 +59,7 @@ def merge(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Merge what has been flushed into the base table."""
+    """Merge flushed rows into the base table."""
     policy = _merge_policy(min_share, max_age)
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner:
@@ -73,15 +73,15 @@ def collect_garbage(
         str,
         typer.Option(
             metavar="TIME",
-            help="How long something stays after it was marked, so that whoever reads it can finish: "
-            "90s, 15m, 2h, 1d.",
+            help="How long garbage is kept after it was marked, so that running reads can finish: 90s, 15m, "
+            "2h, 1d.",
         ),
     ] = "15m",
     version_retention: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Also remove versions of the base table that were superseded for longer. Default: all stay.",
+            help="Also remove versions of the base table superseded longer ago than this. Default: keep all.",
             show_default=False,
         ),
     ] = None,
@@ -93,7 +93,7 @@ def collect_garbage(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Delete what nobody needs any more: mark it, and delete what was marked a horizon ago."""
+    """Delete what is no longer needed: mark it, and delete what was marked a horizon ago."""
     waits = parse_duration(horizon, "horizon")
     retained = None if version_retention is None else parse_duration(version_retention, "version-retention")
     table = _open(uri, storage_option, no_fsync)
@@ -111,13 +111,13 @@ def collect_garbage(
 def compact(
     uri: Uri,
     rows_per_fragment: Annotated[
-        int, typer.Option(metavar="N", help="Rows to make fragments of.")
+        int, typer.Option(metavar="N", help="Target rows per fragment.")
     ] = DEFAULT_ROWS_PER_FRAGMENT,
     max_deleted: Annotated[
         float,
         typer.Option(
             metavar="SHARE",
-            help="Share of the rows of a fragment that may be deleted before it is written anew.",
+            help="Share of a fragment's rows that may be deleted before it is rewritten.",
         ),
     ] = 0.1,
     spark: OnSpark = None,
@@ -125,7 +125,7 @@ def compact(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Make few large fragments of the small ones of the base table, without deleted rows."""
+    """Rewrite small fragments of the base table into large ones, without deleted rows."""
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner, progress_bar("compact") as progress:
         report = table.maintenance.compact(
@@ -141,15 +141,15 @@ def maintain(
     uri: Uri,
     horizon: Annotated[
         str,
-        typer.Option(metavar="TIME", help="How long garbage stays after it was marked: 90s, 15m, 2h, 1d."),
+        typer.Option(metavar="TIME", help="How long garbage is kept after it was marked: 90s, 15m, 2h, 1d."),
     ] = "15m",
     every: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Begin another round so long after the last one began, until interrupted. The round that "
-            "is under way is finished; one that the store or other commits have made fail is told of, and "
-            "tried again. Default: one round.",
+            help="Begin another round this long after the last one began, until interrupted. The running "
+            "round is finished; a round that failed because of the store or concurrent commits is reported "
+            "and retried. Default: one round.",
             show_default=False,
         ),
     ] = None,
@@ -157,9 +157,9 @@ def maintain(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Flush what writers that take no lease, such as LanceDB's, have left in a log to which "
-            "nothing was written for so long; one that lives is fenced. Default: 10m for a database, never "
-            "for a table.",
+            help="Flush logs of writers that take no lease, such as LanceDB's, once they have been idle for "
+            "this long; a writer that is still running is fenced. Default: 10m for a database, never for a "
+            "table.",
             show_default=False,
         ),
     ] = None,
@@ -170,10 +170,10 @@ def maintain(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Merge, compact, let the indexes catch up, and collect garbage: of a table, or of a LanceDB database.
+    """Merge, compact, catch up indexes and collect garbage, for a table or a LanceDB database.
 
-    Of a directory with tables NAME.lance every one is looked after that has a write spec, in each round those
-    that are new as well.
+    In a directory of tables NAME.lance every table with a write spec is maintained; each round includes new
+    ones.
     """
     waits = parse_duration(horizon, "horizon")
     period = None if every is None else parse_duration(every, "every")
@@ -252,8 +252,8 @@ def recover(
         bool,
         typer.Option(
             "--unleased",
-            help="Also claim shards on which no writer has ever taken a lease; if their writers live, they "
-            "are fenced.",
+            help="Also claim shards that were never leased; their writers are fenced if they are still "
+            "running.",
         ),
     ] = False,
     spark: OnSpark = None,
@@ -261,7 +261,7 @@ def recover(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Flush what writers that are gone have left in the logs of shards; live writers are left alone."""
+    """Flush what vanished writers left in the logs of shards; live writers are left alone."""
     table = _open(uri, storage_option, no_fsync)
     with runner_on(spark) as runner, progress_bar("recover") as progress:
         report = table.maintenance.recover(
@@ -281,7 +281,7 @@ def repair(
         str | None,
         typer.Option(
             metavar="SHARD",
-            help="The shard whose version of a key counts where several were written at the same moment.",
+            help="The shard whose version of a key wins if several were written at the same moment.",
             show_default=False,
         ),
     ] = None,
@@ -289,14 +289,15 @@ def repair(
         bool,
         typer.Option(
             "--as-clone",
-            help="The table is a clone: merge progress that its shards cannot have is that of another table.",
+            help="Treat the table as a clone: merge progress that its shards cannot have belongs to another "
+            "table.",
         ),
     ] = False,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Put right what can be put right without a row lost."""
+    """Repair whatever can be repaired without losing a row."""
     if prefer is not None:
         try:
             UUID(prefer)

@@ -80,8 +80,8 @@ def adopt(
         str | None,
         typer.Option(
             metavar="COLUMN[,COLUMN]",
-            help="Columns that identify a row, for a dataset that has no primary key yet. "
-            "They are marked as the key for good.",
+            help="Columns that identify a row, for a dataset without a primary key. They are marked as the "
+            "key permanently.",
             show_default=False,
         ),
     ] = None,
@@ -97,7 +97,7 @@ def adopt(
         bool,
         typer.Option(
             "--set-aside",
-            help="Move what a former table has left here away, and fence its writers.",
+            help="Move the remains of a former table aside, and fence its writers.",
         ),
     ] = False,
     json: AsJson = False,
@@ -124,7 +124,7 @@ def alter(
         list[str] | None,
         typer.Option(
             metavar="'NAME TYPE'",
-            help="A column to add, null in every row there is: 'gate string'. May be repeated.",
+            help="A column to add, null in every existing row: 'gate string'. May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -157,7 +157,7 @@ def alter(
         typer.Option(metavar="TIME", help="How long after that time: 7d, 12h.", show_default=False),
     ] = None,
     never_expire: Annotated[
-        bool, typer.Option("--never-expire", help="Rows do not expire any more.", show_default=False)
+        bool, typer.Option("--never-expire", help="Rows no longer expire.", show_default=False)
     ] = False,
     sort_by: Annotated[
         str | None,
@@ -171,7 +171,7 @@ def alter(
         str | None,
         typer.Option(
             metavar="TEXT",
-            help='How rows are split into shards from now on: "bucket(id, 16)". Stands alone.',
+            help='How rows are split into shards from now on: "bucket(id, 16)". Cannot be combined.',
             show_default=False,
         ),
     ] = None,
@@ -181,8 +181,8 @@ def alter(
 ) -> None:
     """Add, drop, rename and widen columns, all in one step, while others read and write.
 
-    When rows expire and how they are sorted can be changed in the same step, and how they are split into
-    shards in one of its own.
+    The same step can change when rows expire and how they are sorted; changing how they are split into shards
+    is a separate step.
     """
     from weir.schema.text import parse_column, parse_type
     from weir.sharding.shard_text import parse_shard_by
@@ -219,7 +219,7 @@ def status(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Print what is wrong, and shards, epochs, lag and merge progress."""
+    """Print problems, shards, epochs, lag and merge progress."""
     _output(json).status(_open(uri, storage_option, no_fsync).status(), all_shards=shards)
 
 
@@ -228,14 +228,14 @@ def clone(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", help="Where the clone is to be: nothing is there yet.", show_default=False
+            metavar="TARGET", help="Where to put the clone: an empty location.", show_default=False
         ),
     ],
     at: Annotated[
         str | None,
         typer.Option(
             metavar="TOKEN",
-            help="The state to copy, as weir snapshot printed it. Default: the newest.",
+            help="The state to copy, as printed by weir snapshot. Default: the newest.",
             show_default=False,
         ),
     ] = None,
@@ -260,7 +260,7 @@ def upgrade(
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="Where a copy is to be; the table stays as it is. Default: in place.",
+            help="Where to put an upgraded copy; the table stays as it is. Default: in place.",
             show_default=False,
         ),
     ] = None,
@@ -268,8 +268,8 @@ def upgrade(
         str | None,
         typer.Option(
             metavar="COLUMN[,COLUMN]",
-            help="Columns that identify a row, for a table whose key is not marked. "
-            "They are marked as the key for good, in the table itself.",
+            help="Columns that identify a row, for a table whose key is not marked. They are marked as the "
+            "key permanently, in the table itself.",
             show_default=False,
         ),
     ] = None,
@@ -282,13 +282,13 @@ def upgrade(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")
     ] = False,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Turn a table with the first form of the MemWAL index (regions) into a table of today."""
+    """Convert a table with the first form of the MemWAL index (regions) to the current form."""
     from weir.sharding.shard_text import parse_shard_by
 
     report = weir.upgrade(
@@ -305,12 +305,10 @@ def upgrade(
 
 def drop(
     uri: Uri,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do it: what is deleted cannot be brought back.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm: what is deleted cannot be restored.")] = False,
     takeover: Annotated[
         bool,
-        typer.Option("--takeover", help="Fence writers that are at work, and wait until they have stopped."),
+        typer.Option("--takeover", help="Fence active writers, and wait until they have stopped."),
     ] = False,
     json: AsJson = False,
     storage_option: StorageOptions = None,

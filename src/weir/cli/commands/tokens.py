@@ -25,11 +25,13 @@ def snapshot(
             metavar="TIME", help="How long garbage collection keeps what the token needs: 15m, 1h, 7d."
         ),
     ] = "1h",
-    no_pin: Annotated[bool, typer.Option("--no-pin", help="Take a token that nothing is kept for.")] = False,
+    no_pin: Annotated[
+        bool, typer.Option("--no-pin", help="Take a token without keeping what it needs.")
+    ] = False,
     release: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKEN", help="Keep nothing for this token any more; take none.", show_default=False
+            metavar="TOKEN", help="Stop keeping what this token needs; take none.", show_default=False
         ),
     ] = None,
     tag: Annotated[
@@ -37,7 +39,7 @@ def snapshot(
         typer.Option(
             "--tag",
             metavar="NAME",
-            help="Give the state a name, for --at, which is kept until it is dropped; print no token.",
+            help="Tag the state with a name for --at, kept until the tag is dropped; print no token.",
             show_default=False,
         ),
     ] = None,
@@ -46,24 +48,24 @@ def snapshot(
         typer.Option(
             "--at",
             metavar="TOKEN|TAG|TIME",
-            help="With --tag: the state to be named. Default: the table as it is now.",
+            help="With --tag: the state to name. Default: the table as it is now.",
             show_default=False,
         ),
     ] = None,
     drop_tag: Annotated[
         str | None,
-        typer.Option("--drop-tag", metavar="NAME", help="Keep nothing for this tag.", show_default=False),
+        typer.Option("--drop-tag", metavar="NAME", help="Drop this tag.", show_default=False),
     ] = None,
     list_kept: Annotated[
-        bool, typer.Option("--list", help="Print the tags, and the tokens that are kept; take none.")
+        bool, typer.Option("--list", help="Print the tags and the tokens that are kept; take none.")
     ] = False,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Print a token of the table as it is now, for 'scan --at' and 'changes --since', or give it a name.
+    """Print a token of the current state, for 'scan --at' and 'changes --since', or name the state.
 
-    Tags and tokens that are kept are listed by '--list'.
+    '--list' lists the tags and the tokens that are kept.
     """
     asked = {"--tag": tag, "--drop-tag": drop_tag, "--list": list_kept or None, "--release": release}
     several = [name for name, value in asked.items() if value is not None]
@@ -97,7 +99,7 @@ def changes(
         typer.Option(
             metavar="TOKEN|TAG|TIME|earliest",
             help="Where to begin: after a token, a tag or a time, or at the oldest change that is stored. "
-            "Default: where the consumer has come to, or at the first change of the table.",
+            "Default: at the position of the consumer, or at the first change of the table.",
             show_default=False,
         ),
     ] = None,
@@ -105,7 +107,7 @@ def changes(
         str | None,
         typer.Option(
             metavar="TOKEN|TAG|TIME",
-            help="Where to end. Default: at what is committed now.",
+            help="Where to end. Default: at the newest change.",
             show_default=False,
         ),
     ] = None,
@@ -113,25 +115,25 @@ def changes(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Go on where this consumer has come to, and store how far it has come after every batch "
-            "that was printed. It is made when it does not exist.",
+            help="Continue at the position of this consumer, and store its position after every printed "
+            "batch. Created if it does not exist.",
             show_default=False,
         ),
     ] = None,
     drop_consumer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Forget a consumer; print nothing.", show_default=False),
+        typer.Option(metavar="NAME", help="Drop a consumer; print nothing.", show_default=False),
     ] = None,
     before: Annotated[bool, typer.Option("--before", help="Print the row before each change too.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more instead of ending.")] = False,
     poll: Annotated[
-        str, typer.Option(metavar="TIME", help="With --follow: how long to wait between two looks.")
+        str, typer.Option(metavar="TIME", help="With --follow: how long to wait between checks.")
     ] = "1s",
     timeout: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="With --follow: end when nothing has come for so long. Default: never.",
+            help="With --follow: end when no change has come for this long. Default: never.",
             show_default=False,
         ),
     ] = None,
@@ -139,7 +141,7 @@ def changes(
         int | None,
         typer.Option(
             metavar="N",
-            help="End before the write with which it would be more changes; go on from there the next time.",
+            help="Stop before the write that would exceed this many changes; the next call continues there.",
             show_default=False,
         ),
     ] = None,
@@ -147,7 +149,7 @@ def changes(
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
-    """Print what was written: upserts and deletes, per shard in commit order."""
+    """Print committed upserts and deletes, per shard in commit order."""
     table = _open(uri, storage_option, no_fsync)
     if drop_consumer is not None:
         table.drop_consumer(drop_consumer)

@@ -79,7 +79,7 @@ class ReadRequest:
     batch_rows : int
         Most rows of a batch.
     delimiter : str
-        Between the values of CSV.
+        Separator of CSV values.
     null_values : tuple of str
         What stands for null in CSV, when it is not quoted.
     on_bad_row : callable, optional
