@@ -1,4 +1,4 @@
-"""The event store: typed events of contexts in order, asked in a language, replayed, on Weir tables.
+"""The event store: typed, ordered events in contexts, with a query language and replay, on Weir tables.
 
 See :func:`weir.events.create` for an example.
 """

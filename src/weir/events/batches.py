@@ -1,9 +1,9 @@
-"""Events of a large batch: numbered where they are read, and published by whoever holds their shards.
+"""Large batches of events: numbered where they are read, published by the holder of their shards.
 
-The ids of a shard rise in the order of its log, and only who holds it knows the last. Whoever reads a part of
-a batch, on whatever machine, gives ids that are ahead of all that there are when the batch begins, each part
-some of its own, and stages its rows with them. Who holds the shards keeps those ids where they are still
-above all that the shard has by then, in the order of the parts, and gives others where they are not.
+The ids of a shard rise in the order of its log, and only its holder knows the last one. Each reader of a part
+of a batch, on whatever machine, assigns ids from its own range above all existing ids at the start of the
+batch, and stages its rows with them. The holder of the shards keeps those ids if they are still above all ids
+in the shard by then, in the order of the parts, and assigns others if not.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from weir.table.table import Table
 __all__ = ["TICKS_OF_A_PART", "PartNumbers", "RoutedEvents", "next_tick", "renumbered", "staged_anew"]
 
 TICKS_OF_A_PART = 1 << 20
-"""How many events of a shard a part may have before the ids of the next part begin."""
+"""Ids reserved for each part, per shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedEvents:
-    """Events that are checked, numbered and routed.
+    """Events that were checked, numbered and routed.
 
     Parameters
     ----------
     changes : sequence of (ShardValues, Table)
-        Shards whose events go through the log, in the schema of log entries. They are given ids anew.
+        Shards whose events go through the log, in the schema of log entries. They get new ids.
     staged : sequence of (ShardValues, sequence of StagedGeneration)
-        Shards whose events were staged, in the order in which they count.
+        Shards whose events were staged, in commit order.
     first_tick, end_tick : int or None
-        Between which the ids of those that were staged are, in their order. None if they are not.
+        The bounds of the staged ids, if these are in order; otherwise None.
     spec_id : int
         The shard spec that they were routed by.
     """
@@ -51,31 +51,31 @@ class RoutedEvents:
 
     @property
     def shards(self) -> list[ShardValues]:
-        """The shards that have some."""
+        """The shards that have events."""
         return [shard for shard, _ in (*self.changes, *self.staged)]
 
     @property
     def rows(self) -> int:
-        """How many events there are."""
+        """The number of events."""
         of_log = sum(int(table.num_rows) for _, table in self.changes)
         return of_log + sum(one.flushed.physical_rows for _, all_of in self.staged for one in all_of)
 
 
 def next_tick(table: Table, clock: HybridClock = process_clock) -> int:
-    """Return a tick above all events that there are."""
+    """Return a tick above those of all existing events."""
     clock.observe(highest_above(table, clock.now()))
     return clock.ticks(1)
 
 
 class PartNumbers:
-    """Gives the events of one part their ids.
+    """Assigns ids to the events of one part.
 
     Parameters
     ----------
     router : Router
-        Tells shards.
+        Routes events to shards.
     first_tick : int
-        From where on.
+        The first tick to use.
     """
 
     def __init__(self, router: Router, first_tick: int) -> None:
@@ -83,7 +83,7 @@ class PartNumbers:
         self._next = np.full(1 << SHARD_BITS, first_tick, np.int64)
 
     def take(self, contexts: pa.Array) -> pa.Array:
-        """Return ids for the next events, whose contexts are given."""
+        """Return ids for the next events, given their contexts."""
         shards, _ = shards_of(self._router, contexts)
         order = np.argsort(shards, kind="stable")
         counts = np.bincount(shards, minlength=len(self._next))
@@ -96,7 +96,7 @@ class PartNumbers:
 
 
 def renumbered(rows: pa.Table, shard: int, clock: HybridClock) -> pa.Table:
-    """Return events of a shard with the next ids, in their order."""
+    """Return events of a shard with the next ids, in order."""
     at = rows.schema.get_field_index("event_id")
     first = clock.ticks(rows.num_rows)
     ids = np.arange(first, first + rows.num_rows, dtype=np.int64) << SHARD_BITS | shard
@@ -112,7 +112,7 @@ def staged_anew(
     spec_id: int,
     clock: HybridClock,
 ) -> list[StagedGeneration]:
-    """Stage events once more, with the next ids; one generation after the other is held in memory."""
+    """Stage events again with the next ids, holding one generation in memory at a time."""
     internals = table.internals
     made = []
     for one in staged:

@@ -1,4 +1,4 @@
-"""What a store knows of itself: types, columns, retention, what is forgotten, materialisations. A value."""
+"""The catalog of a store, as a value: types, columns, retention, forgotten contexts, materialisations."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["Catalog", "Floor", "Forgotten", "Remembered", "Retention"]
 
 _FORMAT = 2
 _UNCHECKED_FORMAT = 1
-"""The same without a checksum."""
+"""The magic without a checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Events that were retained away for good.
+    """Events that retention has removed permanently.
 
     Parameters
     ----------
     before : int
-        Their timestamps are before this, in microseconds since 1970.
+        Upper bound of their timestamps, exclusive, in microseconds since 1970.
     through : int
-        Their ids are at most this: older events that come later are none of them.
+        Their highest id: old events that arrive later are not among them.
     """
 
     before: int
@@ -38,7 +38,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long the events of a type are kept, by their timestamp.
+    """How long the events of a type are kept, by timestamp.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A context whose events up to one are gone."""
+    """A forgotten context: its events up to an id are gone."""
 
     context: str
     through: int
@@ -62,20 +62,20 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A materialisation as the catalog has it.
+    """A materialisation, as recorded in the catalog.
 
     Parameters
     ----------
     query : str
         The command of the query.
     incarnation : str
-        What tells it from others of its name, and where its table is.
+        Distinguishes it from others of the same name, and locates its table.
     keep_rows : int or None
         How many rows to keep.
     keep_age : int or None
-        Microseconds to keep rows for.
+        How long to keep rows, in microseconds.
     created : int
-        When, in microseconds since 1970.
+        Creation time, in microseconds since 1970.
     """
 
     query: str
@@ -92,28 +92,29 @@ class Catalog:
     Parameters
     ----------
     options : mapping of str to object
-        What the store was created with.
+        The options the store was created with.
     types : mapping of str to EventType
         By name.
     columns : mapping of str to FieldColumn
-        Of the events table, with the text of their type.
+        Columns of the events table, with the text of their type.
     retention : mapping of str to Retention
         By type.
     forgotten : tuple of Forgotten
-        Contexts that were forgotten and may still be in files.
+        Forgotten contexts whose events may still be in files.
     materializations : mapping of str to Remembered
         By name.
     erasures : int
-        How often something was retained away by command, or forgotten.
+        How often a command has changed retention or forgotten a context.
     erased_through : int
-        The highest id of an event that was deleted: ids to come are above it, though no row tells.
+        The highest id of a deleted event: later ids are above it, though no row shows it any more.
     cleared : int or None
-        Since when no name of a context that was forgotten is in here any more, in microseconds since 1970, as
-        long as a former catalog that has one may be in a file.
+        When the last name of a forgotten context left the catalog, in microseconds since 1970, as long as a
+        file may still hold a former catalog with one.
     swept : int
-        Of how many erasures no table has a row in its files any more, but for former versions of it.
+        The number of erasures whose rows are gone from the files of every table's newest version.
     swept_at : int or None
-        Since when, in microseconds since 1970, as long as a table may have such a former version.
+        When that became so, in microseconds since 1970, as long as a table may have former versions with such
+        rows.
     """
 
     options: Mapping[str, Any]
@@ -134,7 +135,7 @@ class Catalog:
         Raises
         ------
         InputError
-            If there is none of that name.
+            If no such name exists.
         """
         found = self.types.get(name) if isinstance(name, str) else None
         if found is None:
@@ -146,7 +147,7 @@ class Catalog:
         return found
 
     def with_type(self, kind: EventType) -> Catalog:
-        """Return the catalog with a type, and columns for the fields it has none for."""
+        """Return the catalog with a type, and with columns for its new fields."""
         columns = dict(self.columns)
         of_fields = dict(kind.columns)
         taken = {name for held in of_fields.values() for name in held}
@@ -163,12 +164,12 @@ class Catalog:
         return replace(self, types={**self.types, kind.name: grown}, columns=columns)
 
     def defined(self, name: object, fields: Mapping[str, Any], version: int | None) -> Catalog:
-        """Return the catalog once a type is defined, or has a new version.
+        """Return the catalog with a new type, or a new version of one.
 
         Raises
         ------
         SchemaError
-            If the version cannot be.
+            If the version is not valid.
         """
         checked = check_name(name, "an event type")
         present = self.types.get(checked)
@@ -178,7 +179,7 @@ class Catalog:
         return self.with_type(EventType(checked, {version or 1: dict(fields)}, {}))
 
     def encode(self, write_id: str) -> bytes:
-        """Return what is stored, with a mark that tells this writing from others."""
+        """Return the stored form, with a mark that distinguishes this write from others."""
         return checked_json.encode(
             {
                 "format": _FORMAT,
@@ -212,14 +213,14 @@ class Catalog:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> tuple[Catalog, str]:
-        """Return a catalog as it was stored, and the mark of its writing.
+        """Return a stored catalog, and the mark of its write.
 
         Raises
         ------
         CorruptionError
-            If it is none.
+            If it is not valid.
         UnknownFeatureError
-            If a newer version of Weir has written it.
+            If a newer version of Weir wrote it.
         """
         try:
             stored = checked_json.decode(data, where=where, unchecked_format=_UNCHECKED_FORMAT)

@@ -1,4 +1,4 @@
-"""The catalog as it is stored: one object, replaced by compare-and-swap."""
+"""Storage of the catalog: one object, replaced by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ATTEMPTS = 50
 
 
 class StoredCatalog:
-    """The catalog of a store. Safe to use from many threads.
+    """The stored catalog of an event store. Thread-safe.
 
     Parameters
     ----------
     store : ObjectStore
-        The place of the event store.
+        The store of the event store.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -58,7 +58,7 @@ class StoredCatalog:
                 raise TableExistsError("there is an event store already", where=self._store.uri) from None
 
     def read(self) -> Catalog:
-        """Return the catalog as it is now.
+        """Return the current catalog.
 
         Raises
         ------
@@ -68,21 +68,21 @@ class StoredCatalog:
         return self._read()[0]
 
     def refuse_if_there(self) -> None:
-        """Raise an error if there is a catalog.
+        """Raise an error if a catalog exists.
 
         Raises
         ------
         TableExistsError
             So.
         StorageError
-            What answers has something of every name, and is no object store.
+            The server has an object of every name, so it is not an object store.
         """
         if self._store.head(CATALOG) is not None:
             self._store.list_directories("")
             raise TableExistsError("there is an event store already", where=self._store.uri)
 
     def refuse_if_lost(self) -> None:
-        """Raise an error if there have been events here: then the catalog, which is not there, was.
+        """Raise an error if there are remains of events, which means that a catalog existed and is missing.
 
         Raises
         ------
@@ -119,17 +119,17 @@ class StoredCatalog:
         return catalog, mark
 
     def change(self, changed: Callable[[Catalog], Catalog]) -> Catalog:
-        """Replace the catalog by what a function makes of it, which may be called again.
+        """Replace the catalog by the result of a function, which may be called more than once.
 
         Returns
         -------
         Catalog
-            The new one. If the function returns what it was given, nothing is written.
+            The new one. If the function returns its argument, nothing is written.
 
         Raises
         ------
         ConflictError
-            If others were faster every time.
+            If other processes won every attempt.
         """
         for _ in range(_ATTEMPTS):
             meta = self._store.head(CATALOG)

@@ -1,4 +1,4 @@
-"""PLOT: the answer of an aggregate over time as a chart, in characters and as SVG."""
+"""PLOT: charts of an aggregate over time, as text and as SVG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLORS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2", "#b
 
 
 def _series(table: pa.Table) -> tuple[list[Any], dict[str, list[float | None]]]:
-    """Return the buckets, and for every group and aggregate its values in them."""
+    """Return the buckets, and the values in them for every group and aggregate."""
     if "bucket" not in table.column_names:
         raise QueryError("only an aggregate over time can be drawn", where="query", hint="Write PLOT and PER")
     at = table.column_names.index("bucket")
@@ -46,7 +46,7 @@ def _series(table: pa.Table) -> tuple[list[Any], dict[str, list[float | None]]]:
 
 
 def text_chart(table: pa.Table, width: int = 50) -> str:
-    """Return a chart of bars in characters, one for every bucket and series."""
+    """Return a bar chart as text, with one bar for every bucket and series."""
     buckets, series = _series(table)
     known = [value for line in series.values() for value in line if value is not None]
     most = max([abs(value) for value in known], default=0.0) or 1.0
@@ -62,7 +62,7 @@ def text_chart(table: pa.Table, width: int = 50) -> str:
 
 
 def svg_chart(table: pa.Table, width: int = 900, height: int = 360) -> str:
-    """Return a chart of lines as SVG."""
+    """Return a line chart as SVG."""
     buckets, series = _series(table)
     left, bottom, top = 70, 40, 20 + 18 * len(series)
     whole = height + top

@@ -1,9 +1,8 @@
-"""The hybrid logical clock that event ids come from.
+"""The hybrid logical clock that generates event ids.
 
-A tick is the wall clock in microseconds, or one more than the last tick where the wall clock has not moved
-on, or
-has stepped back. An id is a tick above the number of the shard: ids of two shards differ even where
-two processes have the same tick, and within a process ids rise over all shards.
+A tick is the wall clock in microseconds, or one more than the last tick if the wall clock has not advanced or
+has stepped back. An id has the tick in its high bits and the number of the shard in its low bits: ids of two
+shards differ even if two processes use the same tick, and within a process ids rise across all shards.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from weir.events.instants import now_micros
 __all__ = ["SHARD_BITS", "HybridClock", "process_clock"]
 
 SHARD_BITS = 10
-"""Low bits of an id that hold the number of its shard."""
+"""Number of low bits of an id that hold the shard number."""
 
 _MAX_TICK = 1 << (63 - SHARD_BITS)
 
 
 class HybridClock:
-    """Gives ticks, each higher than all before it and all it has been told of. Safe to use from many threads.
+    """Returns ticks, each higher than all earlier ones and all observed ones. Thread-safe.
 
     Parameters
     ----------
@@ -46,7 +45,7 @@ class HybridClock:
         self._lock = threading.Lock()
 
     def ticks(self, count: int) -> int:
-        """Take some ticks in a row; return the first."""
+        """Take several consecutive ticks; return the first."""
         with self._lock:
             first = max(self._wall(), self._last + 1)
             if first + count >= _MAX_TICK:
@@ -57,7 +56,7 @@ class HybridClock:
             return first
 
     def now(self) -> int:
-        """Return an id that no known one is above, and that is below all those to come."""
+        """Return an id that is at least every known one and below all later ones."""
         with self._lock:
             tick = max(self._wall(), self._last + 1)
             # Also if the wall clock steps back before the next tick.
@@ -66,10 +65,10 @@ class HybridClock:
             return (tick << SHARD_BITS) - 1
 
     def observe(self, event_id: int) -> None:
-        """Be told of an event: all ids from here on are higher."""
+        """Observe an event: all later ids are higher."""
         with self._lock:
             self._last = max(self._last, event_id >> SHARD_BITS)
 
 
 process_clock = HybridClock()
-"""The clock of this process, for all its stores."""
+"""The clock of this process, shared by all its stores."""

@@ -1,4 +1,4 @@
-"""The commands of the language, each handed to the call of the store that does it."""
+"""Runs the commands of the language by calling the event store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CommandRunner:
     store : EventStore
         The store.
     runner : QueryRunner, optional
-        Runs the parts of queries. Default: they are one.
+        Runs queries in parts. Default: each query runs as one part.
     """
 
     def __init__(self, store: EventStore, runner: QueryRunner | None = None) -> None:
@@ -41,7 +41,7 @@ class CommandRunner:
         self._runner = runner
 
     def run(self, text: str) -> Any:
-        """Run one command, and return what it gives."""
+        """Run one command and return its result."""
         command = parse(text)
         if isinstance(command, tree.Query):
             return self._store.run_query(command, self._runner)
@@ -152,9 +152,9 @@ def _exact(micros: int) -> Any:
 
 
 def compared(left: Result, right: Result, command: tree.Compare) -> Result:
-    """Return two answers as one: rows with a column ``side`` in front, ``left`` or ``right``.
+    """Return two results as one, with a leading column ``side`` of ``left`` or ``right``.
 
-    It is called ``side_2`` where a query has a ``side`` of its own, and so on.
+    If a query already has a column ``side``, it is called ``side_2``, and so on.
     """
 
     def run() -> pa.Table:

@@ -1,8 +1,7 @@
-"""How far a reader of the events has come: by shard the id at which the last event it has seen arrived.
+"""Cursors: how far a reader has come, as the arrival id of the last event seen in each shard.
 
-Within a shard ids rise in the order of the log, so that what is not above its number has been seen,
-wherever the
-shard's events are by now. Of restored events the id counts at which they came.
+Within a shard ids rise in the order of the log, so events up to that id have been seen, wherever they are
+stored by now. For restored events the arrival id counts.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ _SHARDS = 1 << SHARD_BITS
 
 
 def arrivals(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the ids at which events arrived; the rows have ``event_id`` and ``arrival_id``."""
+    """Return the arrival ids of rows with ``event_id`` and ``arrival_id``."""
     found: NDArray[np.int64] = pc.coalesce(rows.column("arrival_id"), rows.column("event_id")).to_numpy()
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the events of a store. A value.
+    """A position in the events of a store, as a value.
 
     Parameters
     ----------
     seen : mapping of int to int
-        By the number of the shard. One that is missing has been seen nothing of.
+        By shard number. Nothing has been seen of a missing shard.
 
     Examples
     --------
@@ -47,11 +46,11 @@ class Cursor:
     seen: Mapping[int, int] = field(default_factory=dict)
 
     def least(self, shards: int) -> int | None:
-        """Return an id up to which all has been seen in each of so many shards; None if there is none."""
+        """Return an id up to which everything was seen in each of this many shards; None if there is none."""
         return min(self.seen.values()) if len(self.seen) >= shards else None
 
     def beyond(self, arrived: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which events have not been seen."""
+        """Return which events are new to the cursor."""
         known = np.zeros(_SHARDS, np.int64)
         for shard, last in self.seen.items():
             known[shard] = last
@@ -59,7 +58,7 @@ class Cursor:
         return found
 
     def advanced(self, arrived: NDArray[np.int64]) -> Cursor:
-        """Return the cursor once some more events have been seen."""
+        """Return the cursor advanced over some more events."""
         if len(arrived) == 0:
             return self
         known = np.zeros(_SHARDS, np.int64)
@@ -69,10 +68,10 @@ class Cursor:
         return Cursor({int(shard): int(known[shard]) for shard in np.flatnonzero(known)})
 
     def to_json(self) -> dict[str, int]:
-        """Return what is stored."""
+        """Return the stored form."""
         return {str(shard): last for shard, last in self.seen.items()}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, int]) -> Cursor:
-        """Return what was stored."""
+        """Return the value of a stored form."""
         return cls({int(shard): int(last) for shard, last in stored.items()})

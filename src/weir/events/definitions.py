@@ -1,4 +1,4 @@
-"""What a type of events can be defined by: a dict, an Arrow schema, a dataclass, a pydantic model."""
+"""Definitions of event types: by a dict, an Arrow schema, a dataclass or a pydantic model."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def fields_of(given: Any, event: str) -> dict[str, FieldType]:
     Parameters
     ----------
     given : mapping, pyarrow.Schema, dataclass or pydantic model
-        Of the last two the class. A decimal there is ``Annotated[Decimal, "decimal(12,2)"]``.
+        For the last two, the class. In them, a decimal is ``Annotated[Decimal, "decimal(12,2)"]``.
     event : str
-        Its name, for errors.
+        Its name, for error messages.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _from_arrow(kind: pa.DataType, nullable: bool, event: str, name: str) -> Fie
 
 
 def _with_digits(hint: Any, field: Any) -> Any:
-    """Return a hint of pydantic, with the digits that its field gives a decimal."""
+    """Return a type hint of pydantic, with the digits that its field declares for a decimal."""
     found = {
         name: getattr(one, name)
         for one in field.metadata

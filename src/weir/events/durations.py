@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: ``"90d"``, ``"1h 30m"``."""
+"""Durations as people write them: ``"90d"``, ``"1h 30m"``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _UNITS = {
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return a length of time.
+    """Parse a duration.
 
     Raises
     ------
     InputError
-        If it is none.
+        If it is not valid.
 
     Examples
     --------

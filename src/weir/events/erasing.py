@@ -1,4 +1,4 @@
-"""Retention by type and forgetting contexts: gone at once by the catalog, and from the files by upkeep."""
+"""Retention and forgetting of contexts: the catalog hides events at once, upkeep removes them from files."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ __all__ = [
 _Report = TypeVar("_Report")
 _BATCH = 50_000
 _FORMER_KEPT = timedelta(seconds=15)
-"""Longer than local disk keeps every version of what is swapped."""
+"""Longer than a local disk keeps former versions of swapped objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What erasing has done.
+    """The result of erasing.
 
     Parameters
     ----------
     events : int
-        Events that were deleted, and leave the files with the next merges and collections.
+        Deleted events, which the next merges and collections remove from the files.
     left : int
-        Events that were not, since another writer holds their shard. They are gone from every answer all
-        the same, and the next upkeep tries again.
+        Events not deleted because another writer holds their shard. Queries no longer return them, and the
+        next upkeep tries again.
     """
 
     events: int
@@ -62,14 +62,14 @@ class Erasure:
 
 @dataclass(frozen=True, slots=True)
 class MaintainReport:
-    """What upkeep has done.
+    """The result of upkeep.
 
     Parameters
     ----------
     erasure : Erasure
-        Events that are retained away or forgotten.
+        Events removed by retention or forgetting.
     tables : dict of str to MaintenanceReport
-        By the name of the table.
+        By table name.
     """
 
     erasure: Erasure
@@ -82,7 +82,7 @@ def checked_age(age: object) -> int | None:
     Raises
     ------
     InputError
-        If it is no length of time.
+        If it is not a duration.
     """
     if age is None:
         return None
@@ -94,9 +94,9 @@ def checked_age(age: object) -> int | None:
 
 
 def retained(catalog: Catalog, name: str, age: int | None, through: int) -> Catalog:
-    """Return the catalog once events of a type are kept for another age.
+    """Return the catalog with another retention age for a type.
 
-    What the old age has removed stays removed.
+    What the former age has removed stays removed.
     """
     kind = catalog.type(name)
     present = catalog.retention.get(kind.name, Retention(None))
@@ -110,7 +110,7 @@ def retained(catalog: Catalog, name: str, age: int | None, through: int) -> Cata
 
 
 def forgotten(catalog: Catalog, context: str, through: int) -> Catalog:
-    """Return the catalog once a context is forgotten, up to an event."""
+    """Return the catalog with a context forgotten, up to an event."""
     others = tuple(one for one in catalog.forgotten if one.context != context)
     before = max((one.through for one in catalog.forgotten if one.context == context), default=0)
     entry = Forgotten(context, max(through, before))
@@ -118,14 +118,14 @@ def forgotten(catalog: Catalog, context: str, through: int) -> Catalog:
 
 
 def without_erased(catalog: Catalog, *, erased: Catalog) -> Catalog:
-    """Return the catalog without what need not be remembered, since its events were deleted.
+    """Return the catalog without entries whose events have been deleted.
 
     Parameters
     ----------
     catalog : Catalog
         The catalog as it is.
     erased : Catalog
-        As it was when all that it hides was deleted.
+        The catalog at the time when everything it hides was deleted.
     """
     if not erased.forgotten and not any(one.floors for one in erased.retention.values()):
         return catalog
@@ -139,9 +139,9 @@ def without_erased(catalog: Catalog, *, erased: Catalog) -> Catalog:
 
 
 def without_former(catalog: Catalog, *, horizon: timedelta) -> Catalog:
-    """Return the catalog once those before it that have names of forgotten contexts need not be kept.
+    """Return the catalog after former versions with names of forgotten contexts need not be kept.
 
-    What is stored by swapping keeps the version that was swapped: it is the next swap that removes them.
+    A swapped object keeps its former version until the next swap, which removes it.
     """
     patience = max(horizon, _FORMER_KEPT)
     if catalog.cleared is None or now_micros() - catalog.cleared < patience // timedelta(microseconds=1):
@@ -150,21 +150,21 @@ def without_former(catalog: Catalog, *, horizon: timedelta) -> Catalog:
 
 
 def sweeps(catalog: Catalog) -> bool:
-    """Whether the newest versions of tables may have rows in their files that were erased."""
+    """Whether files of the newest table versions may still contain erased rows."""
     return catalog.swept < catalog.erasures
 
 
 def maintained(table: Table, catalog: Catalog, horizon: timedelta) -> MaintenanceReport:
-    """Do one round of upkeep of a table, with which what was erased leaves its files.
+    """Run one round of upkeep on a table, which removes erased rows from its files.
 
     Parameters
     ----------
     table : Table
         The table.
     catalog : Catalog
-        Says how far former rounds have come with that.
+        Records how far former rounds have come.
     horizon : timedelta
-        How long what is not needed any more stays.
+        How long garbage is kept.
     """
     upkeep, is_swept = table.maintenance, not sweeps(catalog)
     upkeep.recover_dead()
@@ -180,32 +180,32 @@ def maintained(table: Table, catalog: Catalog, horizon: timedelta) -> Maintenanc
 
 
 def _lean(work: Callable[[], _Report]) -> _Report:
-    """Do some work, and give back the memory that it took: the next takes other memory, on other threads."""
+    """Do some work and return its memory to the system: the next runs on other threads with other memory."""
     done = work()
     give_back_freed_memory()
     return done
 
 
 def swept(catalog: Catalog, *, erasures: int) -> Catalog:
-    """Return the catalog once no table has rows of so many erasures in the files of its newest version."""
+    """Return the catalog after the rows of this many erasures left the newest version of every table."""
     if catalog.swept >= erasures:
         return catalog
     return replace(catalog, swept=erasures, swept_at=now_micros())
 
 
 def without_swept(catalog: Catalog, *, looked: Catalog, began: int, horizon: timedelta) -> Catalog:
-    """Return the catalog once former versions were collected, if those with erased rows were among them.
+    """Return the catalog after former versions were collected, if that included those with erased rows.
 
     Parameters
     ----------
     catalog : Catalog
         The catalog as it is.
     looked : Catalog
-        As it was when the collection began.
+        The catalog when the collection began.
     began : int
-        When that was, in microseconds since 1970.
+        When the collection began, in microseconds since 1970.
     horizon : timedelta
-        How old a version had to be to be collected, and then what is not needed any more.
+        The horizon of the collection, for versions and then for other garbage.
     """
     if catalog.swept_at is None or catalog.swept_at != looked.swept_at:
         return catalog
@@ -214,7 +214,7 @@ def without_swept(catalog: Catalog, *, looked: Catalog, began: int, horizon: tim
 
 
 def newest_arrival(table: Table, context: str | None, clock: HybridClock) -> int:
-    """Return the id at which the last event of a context, or of all, came; 0 if there is none."""
+    """Return the arrival id of the last event of a context, or of all; 0 if there is none."""
     condition = None if context is None else filter_text(of_context(context), table.schema)
     rows = table.scan(["event_id", "arrival_id"], filter=condition).to_table()
     if rows.num_rows == 0:
@@ -230,18 +230,18 @@ def erase(
     about_to_erase: Callable[[int], object],
     delete: Callable[[pa.Table], None],
 ) -> Erasure:
-    """Delete the events that are retained away or forgotten.
+    """Delete events that are past retention or forgotten.
 
     Parameters
     ----------
     table : Table
         The events table.
     catalog : Catalog
-        Says which these are.
+        Says which events these are.
     about_to_erase : callable
-        Called before the first is deleted, with the highest id of those that will be.
+        Called before the first deletion, with the highest id to be deleted.
     delete : callable
-        Deletes events, given by ``event_id`` and ``context_id``, of one shard.
+        Deletes events of one shard, given by ``event_id`` and ``context_id``.
     """
     gone = any_of(~one for one in visible(catalog))
     if gone is None:

@@ -1,7 +1,7 @@
 """The Weir table behind a store: one row per event of any type, one typed column per field.
 
-One table for all types, so that what is appended together to a context is one log entry of one shard, and a
-query over several types sees one snapshot. Fields of one name and type share a column.
+There is one table for all types, so that events appended together to a context are one log entry of one
+shard, and a query over several types sees one snapshot. Fields of the same name and type share a column.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from weir.table.table import Table
 __all__ = ["ARRIVAL", "EVENTS", "add_columns", "column_types", "create_event_table", "open_event_table"]
 
 EVENTS = "events"
-"""Where the table is, below the store."""
+"""Location of the table below the store."""
 ARRIVAL = "arrival_id"
-"""Of a restored event the id at which it came here; null otherwise, where it is the event's own."""
+"""For a restored event the id at which it arrived here; null otherwise, meaning the event's own id."""
 
 _PLAIN: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -36,7 +36,7 @@ _PLAIN: dict[str, pa.DataType] = {
 
 
 def column_types(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
-    """Return the types of columns by the texts that the catalog has."""
+    """Return the column types that texts in the catalog stand for."""
     return {name: _type(text) for name, text in columns.items()}
 
 
@@ -52,7 +52,7 @@ def _type(text: str) -> pa.DataType:
 def create_event_table(
     store: ObjectStore, buckets: int, storage_options: Mapping[str, str] | None, fsync: bool
 ) -> Table:
-    """Create the table of a store without types."""
+    """Create the table of a store that has no types yet."""
     # Others are nullable, since tombstones have the key alone.
     core = [one.with_nullable(one.name != "event_id") for one in CORE_FIELDS]
     return create(
@@ -73,7 +73,7 @@ def open_event_table(store: ObjectStore, storage_options: Mapping[str, str] | No
 
 
 def add_columns(table: Table, columns: Mapping[str, str]) -> None:
-    """Add columns that the table lacks. Others may do so at the same time.
+    """Add columns that the table lacks. Safe to run concurrently.
 
     Raises
     ------

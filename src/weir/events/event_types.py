@@ -32,8 +32,8 @@ class EventType:
     versions : mapping of int to (mapping of str to FieldType)
         The fields of every version, in their order.
     columns : mapping of str to tuple of str
-        For every field the columns of the events table that hold it, the oldest first: a field has
-        more than one where its type was widened.
+        For every field the columns of the events table that hold it, oldest first: a field whose type was
+        widened has more than one.
     """
 
     name: str
@@ -56,14 +56,14 @@ class EventType:
         return pa.schema([*CORE_FIELDS, *(pa.field(name, kind.arrow) for name, kind in self.fields.items())])
 
     def evolved(self, fields: Mapping[str, FieldType], version: int | None) -> EventType:
-        """Return the type with another version, or the same if there is nothing new.
+        """Return the type with a new version, or unchanged if there is nothing new.
 
-        The columns of new fields are not known yet.
+        The columns of new fields are not assigned yet.
 
         Raises
         ------
         SchemaError
-            If the version cannot be, or the fields are not what a version may change.
+            If the version is not valid, or changes what a version may not change.
         """
         newest = self.version
         if dict(fields) == dict(self.fields) and version in (None, newest):
@@ -104,7 +104,7 @@ class EventType:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the catalog stores."""
+        """Return the form stored in the catalog."""
         return {
             "versions": {
                 str(number): {name: kind.to_json() for name, kind in fields.items()}
@@ -115,7 +115,7 @@ class EventType:
 
     @classmethod
     def from_json(cls, name: str, stored: Mapping[str, Any]) -> EventType:
-        """Return the type that the catalog has stored."""
+        """Return a type from its stored form."""
         versions = {
             int(number): {field: parse_field_type(kind, name, field) for field, kind in fields.items()}
             for number, fields in stored["versions"].items()

@@ -1,4 +1,4 @@
-"""Types of fields, as values: their text, their Arrow type, what may widen to what, and which values fit."""
+"""Field types as values: their text, their Arrow type, permitted widenings, and which values fit."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class FieldType:
 
     @property
     def is_time(self) -> bool:
-        """Whether events can be told apart in time by it."""
+        """Whether it is a point in time."""
         return self.kind in ("date", "datetime")
 
     def to_json(self) -> Any:
-        """Return it as it is given to define an event, enums that may be null apart."""
+        """Return it in the form used to define an event, except for nullable enums."""
         if self.kind == "enum":
             return [*self.values, None] if self.optional else list(self.values)
         return str(self)
@@ -98,7 +98,7 @@ class FieldType:
         return f"{text} | null" if self.optional else text
 
     def widens_to(self, other: FieldType) -> bool:
-        """Whether every value of this type is one of the other."""
+        """Whether every value of this type is also a value of the other."""
         if self.optional and not other.optional:
             return False
         if self.kind == other.kind:
@@ -113,12 +113,12 @@ class FieldType:
         return (self.kind, other.kind) in (("int", "float"), ("enum", "string"))
 
     def checked(self, value: object) -> Any:
-        """Return a value as Arrow takes it for the column.
+        """Return a value in the form Arrow needs for the column.
 
         Raises
         ------
         InputError
-            If it is none of this type.
+            If it is not of this type.
         """
         if value is None:
             if self.optional:
@@ -190,12 +190,12 @@ def _float(value: int | float | Decimal) -> float:
 
 
 def parse_field_type(given: object, event: str, field: str) -> FieldType:
-    """Return the type of a field as it is given: a text, a list of the values of an enum, or a field type.
+    """Parse the type of a field: a text, a list of the values of an enum, or a field type.
 
     Raises
     ------
     SchemaError
-        If it is none.
+        If it is not valid.
     """
     try:
         if isinstance(given, FieldType):

@@ -1,4 +1,4 @@
-"""Instants and dates as people and programs give them."""
+"""Parsing of instants and dates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 YEARS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
-"""The first and the last instant that there is; their days are the first and the last date."""
+"""The first and the last valid instant; their days are the first and the last valid date."""
 _LEAST, _MOST = ((one - EPOCH) // _MICROSECOND for one in YEARS)
 # Numbers below each are of the unit: 10**11 s is the year 5138, 10**11 ms the year 1973.
 _UNITS = ((10**11, 10**6), (10**14, 10**3), (10**17, 1))
@@ -29,12 +29,12 @@ def to_micros(instant: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    """Return the instant that is so many microseconds after 1970."""
+    """Return the instant this many microseconds after 1970."""
     return EPOCH + timedelta(microseconds=micros)
 
 
 def now_micros() -> int:
-    """Return the instant that it is, by the wall clock."""
+    """Return the current instant, by the wall clock."""
     return to_micros(datetime.now(UTC))
 
 
@@ -45,13 +45,12 @@ def parse_instant(value: object) -> int:
     ----------
     value : str, int, float, Decimal or datetime
         ISO 8601 with offset (without one, UTC); a number of seconds, milliseconds, microseconds or
-        nanoseconds, told
-        by its size; a datetime.
+        nanoseconds, distinguished by magnitude; a datetime.
 
     Raises
     ------
     InputError
-        If it is none, or not within the years 1 to 9999.
+        If it is not an instant, or outside the years 1 to 9999.
 
     Examples
     --------
@@ -95,12 +94,12 @@ def _from_number(number: int | float | Decimal) -> int:
 
 
 def parse_date(value: object) -> date:
-    """Return a date, given as ``"YYYY-MM-DD"`` or as a date.
+    """Parse a date, given as ``"YYYY-MM-DD"`` or as a date.
 
     Raises
     ------
     InputError
-        If it is none.
+        If it is not valid.
     """
     if isinstance(value, date) and not isinstance(value, datetime):
         return value

@@ -1,7 +1,7 @@
-"""REMEMBER: the answer of a query kept in a Weir table, and brought up to date by what has come since.
+"""REMEMBER: materialisations, query results kept in a Weir table and updated with new events.
 
-Rows and the mark of how far they go are one write of one shard, so they change together. Rows of events and
-aggregates are kept; sequences, and aggregates over a window, run afresh.
+The rows and the mark of how far they go are one write to one shard, so they change together. Rows of events
+and aggregates are kept; sequences, and aggregates over a window, are computed each time.
 """
 
 from __future__ import annotations
@@ -67,35 +67,35 @@ _PLACE = "materializations"
 _MARK = "mark"
 _ROWS_KEY = "event_id"
 _LAYOUT = 2
-"""What columns are stored, and what is in them; what another version of Weir has stored is made anew."""
+"""Version of the stored form; what a Weir with another version stored is rebuilt."""
 _LOGGED = 16
-"""After how many refreshes what they have logged is flushed."""
+"""Number of refreshes after which their log entries are flushed."""
 _MOST_BYTES = 32 * 1024 * 1024
-"""Of what is stored, how much a process keeps in memory."""
+"""How much of the stored rows a process keeps in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaterializationInfo:
-    """What is known of a materialisation.
+    """The state of a materialisation.
 
     Parameters
     ----------
     name, query : str
-        What it is called, and what it remembers.
+        Its name and its query.
     schema : Schema
-        The columns of its answer; none where a new version of a type has made it a query that cannot be.
+        The columns of its result; none if a new version of a type has made the query invalid.
     incremental : bool
-        Whether only what has come since is read. Sequences, and aggregates over a window, run afresh.
+        Whether only new events are read. Sequences, and aggregates over a window, are computed each time.
     rows, bytes : int
         What is stored.
     mark : int
-        The id of the newest event that is in it, 0 for none.
+        The id of the newest event in it, 0 for none.
     lag : int
-        Events that came since.
+        Number of newer events.
     keep_rows : int or None
-        How many rows count.
+        How many rows to keep.
     keep_age : timedelta or None
-        How old rows may be.
+        The maximum age of rows.
     created : datetime
         When it was made.
     refreshed : datetime or None
@@ -103,9 +103,9 @@ class MaterializationInfo:
     refreshes : int
         How often it was written.
     refreshed_events : int
-        Events that the last refresh took in.
+        Number of events that the last refresh added.
     refresh_time : timedelta or None
-        What that took, until it was written.
+        How long the last refresh took, including the write.
     """
 
     name: str
@@ -126,7 +126,7 @@ class MaterializationInfo:
 
 
 def query_of(text: str) -> tree.Query:
-    """Return the query that a text is, or that it remembers.
+    """Return the query in a text, which may be a ``REMEMBER``.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def query_of(text: str) -> tree.Query:
 
 
 def check_remembered(query: tree.Query) -> None:
-    """Refuse a query whose answer nobody could keep.
+    """Refuse a query whose result is not well defined.
 
     Raises
     ------
@@ -158,12 +158,12 @@ def check_remembered(query: tree.Query) -> None:
 def remembered_as(
     catalog: Catalog, name: str, query: str, keep_rows: int | None, keep_age: int | None
 ) -> Catalog:
-    """Return the catalog with another materialisation.
+    """Return the catalog with a new materialisation.
 
     Raises
     ------
     TableExistsError
-        If there is one of that name.
+        If that name exists.
     """
     if name in catalog.materializations:
         raise TableExistsError(f"there is a materialisation {name!r} already", where=name)
@@ -219,36 +219,36 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is stored: rows, and how far they go."""
+    """The stored state: rows, and how far they go."""
 
     rows: pa.Table
     mark: _Mark | None
 
 
 class Materialization:
-    """A query whose answer is kept.
+    """A materialised query.
 
     Parameters
     ----------
     store : ObjectStore
-        The place of the event store.
+        The store of the event store.
     events : Table
         Its events.
     catalog : Catalog
         Its catalog.
     name : str
-        What the materialisation is called.
+        The name of the materialisation.
     clock : HybridClock
-        Is told what was read.
+        Observes the events that are read.
     table_options : mapping
-        How its table is made and opened.
+        Options for creating and opening its table.
     kept : dict
-        What this process has last seen stored, by place: it is read again once it has been written anew.
+        The stored states last seen by this process, by location; each is read again once it was rewritten.
 
     Raises
     ------
     TableNotFoundError
-        If there is none of that name.
+        If no such name exists.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class Materialization:
         Raises
         ------
         QueryError
-            If a new version of a type has made it one that cannot be.
+            If a new version of a type has made it invalid.
         """
         window = Window(self.entry.keep_rows, self.entry.keep_age)
         plan = plan_query(self._events, self._catalog, self._query, window)
@@ -293,7 +293,7 @@ class Materialization:
 
     @property
     def incremental(self) -> bool:
-        """Whether only what has come since is read."""
+        """Whether only new events are read."""
         if self.plan.scope.is_sequence:
             return False
         grouping = self.plan.grouping
@@ -309,7 +309,7 @@ class Materialization:
 
     @property
     def place(self) -> str:
-        """Where its table is, below the event store, if it has one."""
+        """The location of its table below the event store, if it has one."""
         # What a new version of the type changes may be any column.
         version = self._catalog.type(self._query.type.text).version
         return f"{_PLACE}/{self.entry.incarnation}/v{version}.{_LAYOUT}"
@@ -385,7 +385,7 @@ class Materialization:
         return _Mark.decode(found[0]) if found else None
 
     def _is_stale(self, mark: _Mark) -> bool:
-        """Whether what is stored has events that are gone."""
+        """Whether the stored state contains erased events."""
         if mark.erasures != self._catalog.erasures:
             return True
         floor = self._floor
@@ -410,7 +410,7 @@ class Materialization:
 
     @property
     def lags_erasures(self) -> bool:
-        """Whether events that are gone may be stored: nobody could store it anew."""
+        """Whether erased events may remain stored because the state cannot be rebuilt."""
         with suppress(QueryError):
             table = self._table(False) if self.incremental else None
             mark = None if table is None else self._stored_mark(table)
@@ -420,14 +420,14 @@ class Materialization:
     # --- Answering -------------------------------------------------------------------------------
 
     def show(self, runner: QueryRunner | None = None, saving: Saving | None = None) -> pa.Table:
-        """Return the answer as it is now, and store what is new in it.
+        """Return the current result, and store what is new in it.
 
         Parameters
         ----------
         runner : QueryRunner, optional
-            Reads what is new. Default: this process.
+            Reads new events. Default: this process.
         saving : Saving, optional
-            Stores it. Default: it is stored when the answer is given.
+            Stores it in the background. Default: it is stored before the result is returned.
         """
         if not self.incremental:
             if runner is None:
@@ -504,7 +504,7 @@ class Materialization:
         )
 
     def _that_count(self, whole: pa.Table) -> tuple[pa.Table, pa.Array | None]:
-        """Return the rows that can ever be in the answer, and the ids of the others."""
+        """Return the rows that can still be in the result, and the ids of the others."""
         query, window = self.plan.query, self.plan.window
         if window.rows is not None:
             kept = whole.sort_by([(_ROWS_KEY, "descending")]).slice(0, window.rows)
@@ -524,7 +524,7 @@ class Materialization:
     def _save(
         self, before: _Mark | None, mark: _Mark, rows: pa.Table, dropped: pa.Array | None, *, anew: bool
     ) -> bool:
-        """Store rows and mark in one write, unless somebody else has stored or is about to."""
+        """Store rows and mark in one write, unless another process has stored or is about to."""
         table = self._table(True)
         assert table is not None
         options = {
@@ -563,7 +563,7 @@ class Materialization:
     # --- Beside answering ------------------------------------------------------------------------
 
     def info(self) -> MaterializationInfo:
-        """Return what is known of it."""
+        """Return its state."""
         try:
             nothing = replace(self.plan, query=replace(self.plan.query, limit=0))
             incremental, schema = self.incremental, run_query(nothing, self._clock).schema
@@ -594,15 +594,15 @@ class Materialization:
 
 
 def stored_tables(store: ObjectStore, incarnation: str | None = None) -> list[str]:
-    """Return the places of all tables of materialisations, or of those that one has had.
+    """Return the locations of all tables of materialisations, or of those of one.
 
-    What it has is of the newest version of its type; whoever drops a materialisation may die over it.
+    Former versions of a type, and a crash while dropping a materialisation, may leave tables behind.
     """
     found = store.list_directories(_PLACE) if incarnation is None else [incarnation]
     return [f"{_PLACE}/{one}/{name}" for one in found for name in store.list_directories(f"{_PLACE}/{one}")]
 
 
 def drop_table(store: ObjectStore, place: str, options: Mapping[str, Any]) -> None:
-    """Remove a table of a materialisation, unless somebody else has."""
+    """Remove a table of a materialisation, unless another process has."""
     with suppress(TableNotFoundError):
         drop(f"{store.uri}/{place}", takeover=True, **options)

@@ -1,4 +1,4 @@
-"""Names of types, fields, contexts and materialisations, and which of them there can be."""
+"""Validation of the names of types, fields, contexts and materialisations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weir.errors import InputError, SchemaError
 __all__ = ["CORE_NAMES", "check_context", "check_field_name", "check_name"]
 
 CORE_NAMES = ("event_id", "context_id", "event_type", "timestamp")
-"""The columns that every event has; no field is called so."""
+"""The columns of every event; no field can have these names."""
 
 _MAX_NAME_LENGTH = 128
 _MAX_CONTEXT_BYTES = 4096
@@ -38,7 +38,7 @@ def check_field_name(name: object, event: str) -> str:
     Raises
     ------
     SchemaError
-        If it cannot be one, or every event has such a column.
+        If it is not valid, or is a column of every event.
     """
     if isinstance(name, str) and name in CORE_NAMES:
         raise SchemaError(
@@ -61,7 +61,7 @@ def check_context(context: object) -> str:
     Raises
     ------
     InputError
-        If it is no text, empty, too long, or has no UTF-8.
+        If it is not a text, is empty or too long, or cannot be encoded as UTF-8.
     """
     if not isinstance(context, str) or not context:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Payloads and Arrow tables of events, checked by their type, laid out as columns of the events table."""
+"""Validation of payloads and Arrow tables of events, and their layout as columns of the events table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CheckedEvent:
     timestamp : int
         Microseconds since 1970.
     values : mapping of str to object
-        By field, as Arrow takes them; nulls are left out.
+        By field, in the form Arrow needs; nulls are omitted.
     """
 
     type: EventType
@@ -45,12 +45,12 @@ class CheckedEvent:
 
 
 def instant_of(timestamp: object, event: str) -> int:
-    """Return the timestamp of an event, the moment it is if none is given.
+    """Return the timestamp of an event, by default the current time.
 
     Raises
     ------
     InputError
-        If it is no time.
+        If it is not a valid time.
     """
     if timestamp is None:
         return now_micros()
@@ -63,7 +63,7 @@ def instant_of(timestamp: object, event: str) -> int:
 
 
 def checked_event(kind: EventType, payload: object, timestamp: object) -> CheckedEvent:
-    """Return an event, or say what does not fit.
+    """Return an event, or raise an error that says what does not fit.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def checked_event(kind: EventType, payload: object, timestamp: object) -> Checke
 
 
 def columns_of_events(events: Sequence[CheckedEvent], context: str) -> dict[str, pa.Array]:
-    """Return events of one context as columns of the events table, but for their ids."""
+    """Return events of one context as columns of the events table, without ids."""
     columns: dict[str, pa.Array] = {
         "context_id": pa.array([context] * len(events), pa.string()),
         "event_type": pa.array([event.type.name for event in events], pa.string()),
@@ -130,7 +130,7 @@ def _array(values: list[Any], field: FieldType) -> pa.Array:
 
 
 def columns_of_table(kind: EventType, given: object, first_row: int = 0) -> dict[str, pa.Array]:
-    """Return a table of events of one type as columns of the events table, but for their ids.
+    """Return a table of events of one type as columns of the events table, without ids.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def columns_of_table(kind: EventType, given: object, first_row: int = 0) -> dict
     given : table-like
         The events.
     first_row : int, default 0
-        What the first row is called in an error.
+        The number of the first row in error messages.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def _columns_of_table(kind: EventType, table: pa.Table) -> dict[str, pa.Array]:
 
 
 def misfits(kind: EventType, table: pa.Table) -> pa.Array:
-    """Return for every row of a table of events why it is none of a type; null where it is one."""
+    """Return for every row of a table why it is not an event of a type; null if it is."""
     reasons: list[str | None] = [None] * table.num_rows
     waiting = [(0, table.num_rows)]
     while waiting:
@@ -265,7 +265,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _converted(array: pa.Array, field: FieldType, event: str, name: str) -> pa.Array:
-    """Return a column with the type of its field; what needs no look at single values at once."""
+    """Return a column with the type of its field; vectorised where single values need no check."""
     kind, is_ = array.type, pa.types
     if is_.is_null(kind):
         return pa.nulls(len(array), field.arrow)
@@ -312,7 +312,7 @@ def _floats(array: pa.Array, event: str, name: str) -> pa.Array:
 
 
 def _of_years(array: pa.Array, event: str, name: str) -> pa.Array:
-    """Return dates or instants as they are; refuse those that are not within the years that others are."""
+    """Return dates or instants unchanged; refuse those outside the valid years."""
     least, most = (
         pa.scalar(one.date() if pa.types.is_date(array.type) else one, array.type) for one in YEARS
     )

@@ -1,9 +1,8 @@
-"""Export and restore: a store as files that others can read.
+"""Export and restore of a store, as files that other programs can read.
 
-As Parquet: ``events/TYPE/NNNNN.parquet`` with the columns of the type. As JSON behind lengths: ``NNNNN.snp``
-with events and ``NNNNN.smt`` with what ranges they cover, each an 8 byte header and entries of JSON, each
-behind
-its length. A manifest beside them lists the files with their checksums and the types; it is written last.
+As Parquet: ``events/TYPE/NNNNN.parquet`` with the columns of the type. As length-prefixed JSON: ``NNNNN.snp``
+with events and ``NNNNN.smt`` with the ranges they cover, each an 8-byte header followed by length-prefixed
+JSON entries. A manifest beside them lists the files with their checksums and the types; it is written last.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ExportReport:
     events : int
         Events.
     files : int
-        Files that hold them.
+        Files that contain them.
     """
 
     events: int
@@ -67,10 +66,10 @@ def export_events(
     format: str,
     options: Mapping[str, Any],
 ) -> ExportReport:
-    """Write events as files.
+    """Write events to files.
 
-    Files that a former call has written are kept if they are what would be written now, so that a call which
-    has died may be repeated. Others of a former call are deleted.
+    Files of a former call are kept if this call would write the same, so that a call can be repeated after a
+    crash. Other files of a former call are deleted.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def export_events(
     Raises
     ------
     OptionError
-        If there is no such format.
+        If the format is unknown.
     """
     if format not in FORMATS:
         raise OptionError(
@@ -123,7 +122,7 @@ def export_events(
 
 
 def _left_by_others(target: ObjectStore, files: list[dict[str, Any]]) -> list[str]:
-    """Return what an earlier export has written and this one has not: events that are gone since, maybe."""
+    """Return files of an earlier export that are not part of this one; they may contain erased events."""
     written = {one["path"] for one in files}
     return [
         one.path for one in target.list("events") if one.path not in written and _FILE.fullmatch(one.path)
@@ -185,7 +184,7 @@ def _ranges(kind: EventType, rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an export says of itself.
+    """The manifest of an export.
 
     Parameters
     ----------
@@ -205,7 +204,7 @@ def read_manifest(source: ObjectStore) -> Manifest:
     Raises
     ------
     InputError
-        If there is none, or one that cannot be read.
+        If it is missing or cannot be read.
     """
     where = f"{source.uri}/{MANIFEST}"
     try:
@@ -229,12 +228,12 @@ def read_manifest(source: ObjectStore) -> Manifest:
 
 
 def restored_tables(source: ObjectStore, manifest: Manifest) -> Iterator[tuple[EventType, pa.Table]]:
-    """Yield the events of an export, file by file, checked.
+    """Yield the events of an export file by file, with checksums verified.
 
     Raises
     ------
     CorruptionError
-        If a file is missing, or is not what was exported.
+        If a file is missing or damaged.
     """
     for path, digest, name, rows in manifest.files:
         where = f"{source.uri}/{path}"
@@ -261,7 +260,7 @@ def restored_tables(source: ObjectStore, manifest: Manifest) -> Iterator[tuple[E
 
 
 def stored_columns(kind: EventType, rows: pa.Table) -> pa.Table:
-    """Return events, by an older version of their type maybe, as the events table has them."""
+    """Return events, possibly of an older version of their type, in the layout of the events table."""
     names = {"event_id", "context_id", "event_type", "timestamp"}
     columns = {name: rows.column(name) for name in rows.column_names if name in names}
     for name in rows.column_names:

@@ -1,4 +1,4 @@
-"""The answer to a query: run when it is first read, then kept."""
+"""The result of a query: computed when first read, then kept."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["Result"]
 
 
 class Result:
-    """The answer to a query. It is found when it is first asked for, and stays as it is.
+    """The result of a query. It is computed when first read, and then stays the same.
 
     Parameters
     ----------
     run : callable
-        Finds it.
+        Computes it.
     explain : callable
-        Says how.
+        Explains it.
     warnings : sequence of str
-        What was passed over in the query.
+        What the query ignored.
     """
 
     def __init__(
@@ -40,22 +40,22 @@ class Result:
         self.warnings = tuple(warnings)
 
     def to_table(self) -> pa.Table:
-        """Return the answer as an Arrow table."""
+        """Return the result as an Arrow table."""
         with self._lock:
             if self._table is None:
                 self._table = self._run()
             return self._table
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the answer as record batches."""
+        """Yield the result as record batches."""
         yield from self.to_table().to_batches()
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the answer as a pandas data frame."""
+        """Return the result as a pandas data frame."""
         return self.to_table().to_pandas()
 
     def explain(self) -> str:
-        """Return how the answer is found, as a text."""
+        """Return the query plan as a text."""
         return self._explain()
 
     def __repr__(self) -> str:

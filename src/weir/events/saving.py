@@ -1,4 +1,4 @@
-"""Storing what was shown, beside the answers: whoever asks does not wait for the disk."""
+"""Saves shown materialisations in the background, so that the caller does not wait for the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = get_logger(__name__)
 
 
 class Saving:
-    """Saves under way, at most one for each place, on a thread of their own. For many threads."""
+    """Running saves, at most one for each location, on their own thread. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +22,7 @@ class Saving:
         self._under_way: dict[str, Future[None]] = {}
 
     def begin(self, place: str, save: Callable[[], object]) -> None:
-        """Save something, unless a save of its place is under way: whoever asks next has it all again."""
+        """Save something, unless a save of its location is running: the next caller will save it all."""
         with self._lock:
             known = self._under_way.get(place)
             if known is not None and not known.done():
@@ -32,7 +32,7 @@ class Saving:
             self._under_way[place] = self._threads.submit(_saved, place, save)
 
     def settle(self, place: str | None = None) -> None:
-        """Wait for what is under way, of one place or of all."""
+        """Wait for running saves, of one location or of all."""
         with self._lock:
             waiting = {name: one for name, one in self._under_way.items() if place in (None, name)}
         for one in waiting.values():
@@ -43,7 +43,7 @@ class Saving:
                     del self._under_way[name]
 
     def close(self) -> None:
-        """Wait for what is under way, and end the thread."""
+        """Wait for running saves, and end the thread."""
         self.settle()
         with self._lock:
             threads, self._threads = self._threads, None

@@ -1,4 +1,4 @@
-"""The event store: types, writers, queries, replays. What it keeps is in Weir tables and a catalog."""
+"""The event store: types, writers, queries, replays. Its state is in Weir tables and a catalog."""
 
 from __future__ import annotations
 
@@ -109,24 +109,24 @@ def create(
     Parameters
     ----------
     uri : str or Path
-        Where: a directory, or ``s3://``, ``gs://`` or ``az://``.
+        The location: a directory, or ``s3://``, ``gs://`` or ``az://``.
     buckets : int
-        Shards. The events of a context are in one of them, and each has one writer at a time. From 1 to
-        1,024, default 4.
+        Number of shards. All events of a context are in one shard, and each shard has one writer at a time.
+        From 1 to 1,024, default 4.
     flush_threshold : int
-        Events of a shard that are held in memory before they are written to a generation. Default 100,000.
+        Events of a shard that are held in memory before they are flushed to a generation. Default 100,000.
     events_per_zone : int
-        Events of a zone, for which the least and the greatest value of numbers are kept: a query skips zones
-        that cannot match. Fewer let it skip more, for more to keep. Default 2,048.
+        Events per zone, for which the minimum and maximum of numbers are kept: a query skips zones that
+        cannot match. Smaller zones let it skip more, at the cost of more metadata. Default 2,048.
     fsync : bool
         On local disk, whether an acknowledged event survives the loss of power. Default True.
     storage_options : mapping of str to str, optional
-        Credentials and the like, spelled as Lance spells them.
+        Credentials and other options of the store, named as in Lance.
 
     Raises
     ------
     TableExistsError
-        If there is an event store already.
+        If an event store already exists there.
     OptionError
         If an option is out of range.
 
@@ -175,7 +175,7 @@ def open(
     Raises
     ------
     TableNotFoundError
-        If there is none.
+        If it does not exist.
     """
     store = table_store(uri, storage_options, fsync)
     catalog = StoredCatalog(store)
@@ -185,20 +185,20 @@ def open(
 
 
 class EventStore:
-    """A store of typed events. Made by :func:`create` and :func:`open`; a context manager, for many threads.
+    """A store of typed events. Made by :func:`create` and :func:`open`; a context manager; thread-safe.
 
     Parameters
     ----------
     store : ObjectStore
         Where it is.
     catalog : StoredCatalog
-        What it knows of itself.
+        Its catalog.
     table : Table
         Its events.
     path : str
-        Where it is, as it was given.
+        Its location, as given by the user.
     storage_options, fsync
-        As it was opened with.
+        The options it was opened with.
     """
 
     def __init__(
@@ -229,8 +229,8 @@ class EventStore:
     def define(self, name: str, fields: Any, version: int | None = None) -> None:
         """Define a type of events, or a new version of one.
 
-        A new version may add optional fields, add values to enums, and widen types. Defining again what is
-        defined changes nothing.
+        A new version may add optional fields, add values to enums, and widen types. Repeating a definition
+        changes nothing.
 
         Parameters
         ----------
@@ -238,8 +238,7 @@ class EventStore:
             Its name.
         fields : dict, Schema, dataclass or pydantic model
             Its fields: by name ``"string"``, ``"int"``, ``"float"``, ``"bool"``, ``"date"``, ``"datetime"``,
-            ``"decimal(p,s)"``, ``"list<...>"``, each with ``" | null"`` if it may be missing, or a list of
-            texts
+            ``"decimal(p,s)"``, ``"list<...>"``, each with ``" | null"`` if it is optional, or a list of texts
             for an enum.
         version : int, optional
             Its number. Default: the next.
@@ -247,7 +246,7 @@ class EventStore:
         Raises
         ------
         InputError
-            Naming event and field, if it cannot be. Nothing is changed.
+            If the definition is not valid; the message names event and field. Nothing is changed.
         """
         self._refuse_if_closed()
         if version is not None and (
@@ -267,11 +266,11 @@ class EventStore:
         self._known = self._stored_catalog.change(defined)
 
     def types(self) -> dict[str, EventType]:
-        """Return the types of events by name, with their versions."""
+        """Return the event types by name, with their versions."""
         return dict(self._catalog(True).types)
 
     def planned_type(self, name: str, fields: Any) -> EventType:
-        """Return the type that :meth:`define` would make of a name and fields. Nothing is changed.
+        """Return the type that :meth:`define` would create. Nothing is changed.
 
         Raises
         ------
@@ -286,7 +285,7 @@ class EventStore:
         Raises
         ------
         InputError
-            If there is none of that name.
+            If no such name exists.
         """
         return self._catalog(True).type(name)
 
@@ -312,16 +311,16 @@ class EventStore:
         Parameters
         ----------
         hold : bool
-            Whether it keeps the shards that it has claimed until it is closed. Default True. Otherwise it
-            shares them with other processes, by turns.
+            Whether it holds the shards it has claimed until it is closed. Default True. Otherwise it takes
+            turns with other processes.
         lease_wait : float
-            Seconds to wait for a shard that another writer holds. Default 0; in turns at least 5.
+            Seconds to wait for a shard that another writer holds. Default 0; at least 5 when taking turns.
         takeover : bool
-            Whether to take shards that another writer holds, which is fenced. Default False.
+            Whether to take over shards that another writer holds, fencing that writer. Default False.
         address : str, optional
-            Where others reach this process: whoever finds a shard held is told it with the error.
+            The address of this process, included in the error that other writers get for a held shard.
         **options
-            Others of :meth:`weir.Table.writer`, such as ``flush_on_close``.
+            Other options of :meth:`weir.Table.writer`, such as ``flush_on_close``.
 
         Raises
         ------
@@ -360,7 +359,7 @@ class EventStore:
                 self._writers.remove(writer)
 
     def _writer_of_commands(self) -> EventWriter:
-        """Return what commands write with: a writer of this store that is open, or one that takes turns."""
+        """Return the writer for commands: an open writer of this store, or one that takes turns."""
         with self._lock:
             holding = next((one for one in self._writers if one.holds), None)
             if holding is not None:
@@ -370,7 +369,7 @@ class EventStore:
             return self._own
 
     def flush(self) -> None:
-        """Write what the open writers of this store have in memory to generations, and wait for it."""
+        """Flush the open writers of this store to generations, and wait for it."""
         self._refuse_if_closed()
         with self._lock:
             writers = list(self._writers)
@@ -388,24 +387,24 @@ class EventStore:
         text : str
             One command.
         spark : SparkSession, optional
-            Has queries, replays and comparisons read, select and aggregate on its executors, part by part.
-            Default: in this process.
+            Runs queries, replays and comparisons in parts on its executors. Default: in this process.
 
         Returns
         -------
         object
-            Queries give a :class:`~weir.events.result.Result`, and so do commands that list something.
+            A :class:`~weir.events.result.Result` for queries and for commands that list something.
 
         Raises
         ------
         QueryError
-            Naming line and column, if it is none or names what there is not.
+            If the command is not valid or names something that does not exist; the message has line and
+            column.
         """
         self._refuse_if_closed()
         return CommandRunner(self, None if spark is None else _runner_on(spark)).run(text)
 
     def run_query(self, query: tree.Query, runner: QueryRunner | None = None) -> Result:
-        """Return the answer to a query, whose parts a runner runs if there is one."""
+        """Return the result of a query, whose parts a runner runs if there is one."""
 
         def run(plan: QueryPlan) -> pa.Table:
             if runner is None:
@@ -420,9 +419,9 @@ class EventStore:
         run: Callable[[_Plan], pa.Table],
         explain: Callable[[_Plan], str],
     ) -> Result:
-        """Return an answer that is planned now, so that what cannot be is told, and run when it is read.
+        """Return a result that is planned now, so that errors surface at once, and computed when read.
 
-        If types have changed by then, or events are gone, it is planned anew.
+        If types have changed by then, or events were erased, it is planned again.
         """
         catalog = self._catalog(True)
         plan = planned(catalog)
@@ -456,9 +455,9 @@ class EventStore:
         context : str, optional
             Their context. Default: any.
         since, until : datetime, str or number, optional
-            From the first on, before the second.
+            Time bounds: ``since`` is inclusive, ``until`` exclusive.
         using : str, optional
-            The field that they go by. Default: the timestamp.
+            The field these bounds apply to. Default: the timestamp.
 
         Raises
         ------
@@ -488,7 +487,7 @@ class EventStore:
         until: datetime | str | float | None = None,
         using: str | None = None,
     ) -> Result:
-        """Return events in the order of their ids: of a context the order in which they were acknowledged.
+        """Return events in the order of their ids, which within a context is the order of acknowledgement.
 
         Parameters
         ----------
@@ -502,7 +501,7 @@ class EventStore:
         Raises
         ------
         InputError
-            If the context cannot be, or the type or field is unknown.
+            If the context is not valid, or the type or field is unknown.
         """
         self._refuse_if_closed()
         return self.run_replay(partial(self._planned_replay, context, type, since, until, using))
@@ -515,7 +514,7 @@ class EventStore:
         until: datetime | str | float | None = None,
         using: str | None = None,
     ) -> ReplayPlan:
-        """Return the plan of a replay, as :meth:`replay` takes it."""
+        """Return the plan of a replay, with the arguments of :meth:`replay`."""
         self._refuse_if_closed()
         return self._planned_replay(context, type, since, until, using, self._catalog(True))
 
@@ -535,7 +534,7 @@ class EventStore:
     def run_replay(
         self, planned: Callable[[Catalog], ReplayPlan], runner: QueryRunner | None = None
     ) -> Result:
-        """Return the answer to a replay, given by what plans it; a runner runs its parts if there is one."""
+        """Return the result of a replay, given its planner; a runner runs its parts if there is one."""
 
         def run(plan: ReplayPlan) -> pa.Table:
             if runner is None:
@@ -545,19 +544,18 @@ class EventStore:
         return self._answer(planned, run, ReplayPlan.explain)
 
     def sql(self, query: str) -> Result:
-        """Query with SQL, by DataFusion. Every type is a table, all of one snapshot.
+        """Query with SQL, through DataFusion. Every type is a table, all of one snapshot.
 
         Parameters
         ----------
         query : str
-            One query, such as ``"SELECT plan, count(*) FROM signup GROUP BY plan"``. Names are taken as
-            they are
-            written, capitals included.
+            One query, such as ``"SELECT plan, count(*) FROM signup GROUP BY plan"``. Names are
+            case-sensitive.
 
         Raises
         ------
         QueryError
-            If it does not parse, is no query, or names what there is not.
+            If it does not parse, is not a query, or names something that does not exist.
         """
         self._refuse_if_closed()
         return self._answer(
@@ -567,7 +565,7 @@ class EventStore:
         )
 
     def arrivals_after(self, cursor: Cursor) -> NDArray[np.int64]:
-        """Return the ids at which events arrived that came after a cursor."""
+        """Return the arrival ids of events after a cursor."""
         self._refuse_if_closed()
         catalog = self._catalog(True)
         seen = cursor.least(int(catalog.options["buckets"]))
@@ -604,16 +602,16 @@ class EventStore:
         query : str
             A ``QUERY``.
         keep_rows : int, optional
-            How many of the newest rows count. Default: all.
+            How many of the newest rows to keep. Default: all.
         keep_age : timedelta, optional
-            How old rows may be to count, by their timestamp. Default: any age.
+            Maximum age of rows, by their timestamp. Default: any age.
 
         Raises
         ------
         QueryError
-            If it is no query, or one with a limit and no order.
+            If it is not a query, or has a limit without an order.
         TableExistsError
-            If there is a materialisation of that name.
+            If a materialisation of that name exists.
         """
         self._refuse_if_closed()
         check_name(name, "a materialisation")
@@ -649,14 +647,14 @@ class EventStore:
         )
 
     def show(self, name: str, *, spark: Any = None) -> Result:
-        """Return the answer that is remembered: what is stored and what has come since.
+        """Return the current result of a materialisation: the stored rows combined with newer events.
 
         Parameters
         ----------
         name : str
             The materialisation.
         spark : SparkSession, optional
-            Has what has come since read and aggregated on its executors. Default: in this process.
+            Reads and aggregates newer events on its executors. Default: in this process.
 
         Raises
         ------
@@ -666,7 +664,7 @@ class EventStore:
         return self.shown(name, None if spark is None else _runner_on(spark))
 
     def shown(self, name: str, runner: QueryRunner | None = None) -> Result:
-        """Return what :meth:`show` does; a runner reads what has come since, if there is one."""
+        """Return the result of :meth:`show`; a runner reads newer events, if there is one."""
         self._refuse_if_closed()
         shown = self._materialization(name)
         explained = "what is stored, and what has come since" if shown.incremental else "run afresh"
@@ -677,7 +675,7 @@ class EventStore:
         )
 
     def refresh(self, name: str, *, spark: Any = None) -> None:
-        """Store what has come since a materialisation was last written.
+        """Update a stored materialisation with newer events.
 
         Parameters
         ----------
@@ -696,7 +694,7 @@ class EventStore:
             materialization.show(None if spark is None else _runner_on(spark))
 
     def drop(self, name: str) -> None:
-        """Forget a materialisation, and what is stored of it.
+        """Drop a materialisation and its stored rows.
 
         Raises
         ------
@@ -715,7 +713,7 @@ class EventStore:
         return list(self._catalog(True).materializations)
 
     def materializations(self) -> dict[str, MaterializationInfo]:
-        """Return what is known of every materialisation, by name."""
+        """Return the state of every materialisation, by name."""
         self._refuse_if_closed()
         self._saving.settle()
         catalog = self._catalog(True)
@@ -724,10 +722,10 @@ class EventStore:
     # --- Following, keeping and forgetting ---------------------------------------------------------
 
     def subscribe(self, name: str, types: Sequence[str] | None = None) -> Subscription:
-        """Return the events that a name has not dealt with yet, in the order in which they came.
+        """Return the events that a subscriber has not processed yet, in arrival order.
 
-        Iterate over it for batches of what is there now; ``commit()`` says that everything up to the batch
-        last given has been dealt with. A name that is new begins with the first event.
+        Iterate over it for batches of the events there are now; ``commit()`` records everything up to the
+        last batch as processed. A new name begins with the first event.
 
         Parameters
         ----------
@@ -739,7 +737,7 @@ class EventStore:
         Raises
         ------
         InputError
-            If the name cannot be, or a type is unknown.
+            If the name is not valid, or a type is unknown.
         """
         self._refuse_if_closed()
         check_name(name, "a subscription")
@@ -752,15 +750,15 @@ class EventStore:
         )
 
     def retain(self, type: str, age: timedelta | None) -> None:
-        """Keep the events of a type for a length of time from their timestamp on; None is for ever.
+        """Keep the events of a type for a duration after their timestamp; None is for ever.
 
-        Older ones are gone from every answer at once, and from the files some time after the next
-        :meth:`maintain`. What was gone stays gone if the age grows.
+        Queries stop returning older events at once; they leave the files some time after the next
+        :meth:`maintain`. Increasing the age does not bring back removed events.
 
         Raises
         ------
         InputError
-            If the type is unknown, or the age is no length of time.
+            If the type is unknown, or the age is not a duration.
         """
         self._refuse_if_closed()
         micros = checked_age(age)
@@ -772,14 +770,15 @@ class EventStore:
         self._known = self._stored_catalog.change(changed)
 
     def forget(self, context: str) -> None:
-        """Forget a context: its events are gone from every answer at once.
+        """Forget a context: queries stop returning its events at once.
 
-        They leave the files some time after the next :meth:`maintain`. The context may begin anew.
+        They leave the files some time after the next :meth:`maintain`. New events may be appended to the
+        context.
 
         Raises
         ------
         InputError
-            If it cannot be the name of a context.
+            If the name is not valid.
         """
         self._refuse_if_closed()
         checked = check_context(context)
@@ -788,14 +787,14 @@ class EventStore:
             self._known = self._stored_catalog.change(lambda catalog: forgotten(catalog, checked, through))
 
     def maintain(self, *, horizon: timedelta = timedelta(minutes=15)) -> MaintainReport:
-        """Do all upkeep now, beside whatever else goes on.
+        """Run all upkeep now, concurrently with everything else.
 
-        It erases, refreshes what is remembered, flushes, merges, compacts, indexes and collects.
+        It erases, refreshes materialisations, flushes, merges, compacts, indexes and collects garbage.
 
         Parameters
         ----------
         horizon : timedelta
-            How long what is not needed any more stays in storage after it was found. Default 15 minutes.
+            How long garbage is kept after it was marked. Default 15 minutes.
 
         Returns
         -------
@@ -805,7 +804,7 @@ class EventStore:
         Raises
         ------
         OptionError
-            If the horizon is no length of time.
+            If the horizon is not a duration.
         """
         self._refuse_if_closed()
         if not isinstance(horizon, timedelta) or horizon < timedelta():
@@ -848,7 +847,7 @@ class EventStore:
         return MaintainReport(erasure, reports)
 
     def _drop_outdated(self) -> None:
-        """Remove what is stored of materialisations that are no more, or by former versions of types."""
+        """Remove the stored rows of dropped materialisations, and those of former versions of types."""
         # In this order: what is stored now and of none in the catalog by then, is of none that is being made.
         stored = stored_tables(self._store)
         catalog = self._catalog(True)
@@ -876,21 +875,21 @@ class EventStore:
     # --- Export and restore ----------------------------------------------------------------------
 
     def export(self, folder: str | Path, format: str = "parquet") -> ExportReport:
-        """Write all events as files, of one snapshot.
+        """Export all events to files, from one snapshot.
 
-        A call that has died may be repeated, and writes what is missing.
+        After a crash the call can be repeated, and writes what is missing.
 
         Parameters
         ----------
         folder : str or Path
-            Where to: a directory, or a location on an object store.
+            The target: a directory, or a location on an object store.
         format : str
-            ``"parquet"``, or ``"snp"`` for files of JSON behind lengths, with the ranges they cover.
+            ``"parquet"``, or ``"snp"`` for files of length-prefixed JSON, with the ranges they cover.
 
         Raises
         ------
         OptionError
-            If there is no such format.
+            If the format is unknown.
         """
         self._refuse_if_closed()
         catalog = self._catalog(True)
@@ -906,11 +905,9 @@ class EventStore:
         return export_events(target, catalog.types, rows_of, format, catalog.options)
 
     def restore(self, folder: str | Path) -> ExportReport:
-        """Bring the events and types of an export into the store, with their ids.
+        """Import the events and types of an export into the store, with their ids.
 
-        Events that are there already are passed over, so that a call may be repeated. Later events have
-        higher
-        ids.
+        Events that exist already are skipped, so that a call can be repeated. Later events get higher ids.
 
         Parameters
         ----------
@@ -925,9 +922,10 @@ class EventStore:
         Raises
         ------
         InputError
-            If there is no export, or its types or events contradict those of the store. Nothing is written.
+            If there is no export, or its types or events conflict with those of the store. Nothing is
+            written.
         CorruptionError
-            If a file is missing, or is not what was exported. Nothing is written.
+            If a file is missing or damaged. Nothing is written.
         """
         self._refuse_if_closed()
         source = table_store(folder, self._storage_options, self._fsync)
@@ -953,7 +951,7 @@ class EventStore:
         return ExportReport(events, files)
 
     def _missing(self, rows: pa.Table) -> pa.Table:
-        """Return the events that are not there yet; refuse those whose id another event has."""
+        """Return the events that do not exist yet; refuse those whose id another event has."""
         if rows.num_rows == 0:
             return rows
         bounds = pc.min_max(rows.column("event_id")).as_py()

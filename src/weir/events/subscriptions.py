@@ -1,4 +1,4 @@
-"""Subscriptions: events in the order in which they came, from where a name has got to."""
+"""Subscriptions: events in arrival order, from the position of a named subscriber on."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionBatch:
-    """Some events of a subscription.
+    """A batch of events of a subscription.
 
     Parameters
     ----------
     rows : Table
-        The events, in the order in which they came.
+        The events, in arrival order.
     cursor : Cursor
-        How far the subscription has come with them.
+        The position after these events.
     """
 
     rows: pa.Table
@@ -46,29 +46,29 @@ class SubscriptionBatch:
 
 
 class Subscription:
-    """Events for a name. Iterate for what is there now, and again for what has come since.
+    """Events for a named subscriber. Iterate for current events, and again for newer ones.
 
-    Made by :meth:`weir.events.store.EventStore.subscribe`. What was not committed comes again to the
-    next subscription of the name. Used by one thread.
+    Made by :meth:`weir.events.store.EventStore.subscribe`. Uncommitted events are delivered again to the next
+    subscription of the name. For one thread.
 
     Parameters
     ----------
     store : ObjectStore
-        Where the name's place is kept.
+        Where the position of the name is stored.
     table : Table
         The events table.
     catalog : callable
         Returns the newest catalog.
     clock : HybridClock
-        Is told what was read.
+        Observes the events that are read.
     name : str
         The name.
     types : sequence of str, optional
-        The types. Default: all there are.
+        The types. Default: all.
     batch_rows : int
         Events of a batch, at most.
     most_ids : int
-        Ids of events to come that are held in memory, about.
+        About how many ids of further events to hold in memory.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class Subscription:
             ) from error
 
     def __iter__(self) -> Iterator[SubscriptionBatch]:
-        """Yield batches of what is there now and was not given yet.
+        """Yield batches of current events that were not delivered yet.
 
-        Of many events the ids are read first, then batch by batch the rows. What is forgotten meanwhile is
-        left out.
+        With many events, the ids are read first, and then the rows batch by batch. Events forgotten meanwhile
+        are omitted.
         """
         catalog = self._catalog()
         names = tuple(catalog.types) if self._types is None else self._types
@@ -147,13 +147,13 @@ class Subscription:
             yield SubscriptionBatch(merged_rows(rows, types, merged_columns(types)), self._given)
 
     def _few(self, names: Sequence[str], catalog: Catalog) -> pa.Table | None:
-        """Return the events that were not given yet, if they are no more than a batch has."""
+        """Return the events not delivered yet, if they fit in one batch."""
         most = self._batch_rows
         rows = self._scan(names, catalog, self._unseen(catalog), most + 1).to_table()
         return None if rows.num_rows > most else self._in_order(rows)
 
     def _arrived(self, names: Sequence[str], through: Cursor | None) -> tuple[NDArray[np.int64], Cursor]:
-        """Return the lowest ids at which events arrived that were not given yet, and how far they all go."""
+        """Return the lowest arrival ids of events not delivered yet, and the end of all of them."""
         catalog = self._catalog()
         found, newest = np.empty(0, np.int64), self._given
         columns = ["event_id", "arrival_id"]
@@ -194,15 +194,15 @@ class Subscription:
         return events_scan(self._table, catalog, wanted, conditions, limit)
 
     def _in_order(self, rows: pa.Table) -> pa.Table:
-        """Return those rows that were not given yet, in the order in which they came."""
+        """Return those rows that were not delivered yet, in arrival order."""
         arrived = arrivals(rows)
         at = np.flatnonzero(self._given.beyond(arrived))
         return rows.take(pa.array(at[np.argsort(arrived[at], kind="stable")]))
 
     def resume(self, cursor: Cursor) -> None:
-        """Go on from the place of a batch that was given before, committed or not."""
+        """Continue from the position of a batch delivered earlier, committed or not."""
         self._given = cursor
 
     def commit(self) -> None:
-        """Say that everything up to the batch last given has been dealt with."""
+        """Record everything up to the last delivered batch as processed."""
         self._store.put(self._path, json.dumps({"format": _FORMAT, "seen": self._given.to_json()}).encode())

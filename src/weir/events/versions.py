@@ -1,4 +1,4 @@
-"""The versions of contexts, as the holder of their shard knows them; and which shard a context is in."""
+"""The versions of contexts, as known to the holder of their shard, and the shard of a context."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST = 100_000
 
 
 class ContextVersions:
-    """What the holder of shards knows of the contexts in them: a version is read once, then kept.
+    """The versions of contexts in held shards: each is read once, then kept.
 
     Used under the lock of its writer.
 
@@ -67,7 +67,7 @@ class ContextVersions:
         return number
 
     def values_of(self, shard: int) -> ShardValues:
-        """Return the shard values of a shard that has been asked for."""
+        """Return the shard values of a shard that was looked up before."""
         return self._values[shard]
 
     def knows(self, context: str) -> bool:
@@ -75,13 +75,13 @@ class ContextVersions:
         return context in self._known
 
     def put(self, context: str, shard: int, version: int) -> None:
-        """Be told the version of a context, once its rows are queued."""
+        """Record the version of a context, once its rows are queued."""
         if len(self._known) >= _MOST:
             self._known.clear()
         self._known[context] = version, shard
 
     def clear_outdated(self) -> None:
-        """Forget what may have ended with no write of its shard: events are forgotten, or retained away."""
+        """Drop versions that may have changed without a write to their shard, by forgetting or retention."""
         catalog = self._catalog(True)
         if catalog.erasures != self._erasures or any(
             one.age is not None for one in catalog.retention.values()
@@ -92,7 +92,7 @@ class ContextVersions:
     def get(self, context: str, shard: int) -> int:
         """Return the version of a context whose shard is held, 0 if it has no events.
 
-        One that is not known is read: what has been queued for it has to be durable by then.
+        An unknown version is read: rows queued for the context must be durable by then.
         """
         found = self._known.get(context)
         if found is None:
@@ -103,7 +103,7 @@ class ContextVersions:
         return found[0]
 
     def clear(self, shards: Iterable[int] | None) -> None:
-        """Forget what is known of some shards, or of all."""
+        """Drop the known versions of some shards, or of all."""
         if shards is None:
             self._known.clear()
         else:
@@ -111,11 +111,11 @@ class ContextVersions:
             self._known = {name: one for name, one in self._known.items() if one[1] not in gone}
 
     def highest_above(self, event_id: int) -> int:
-        """Return the highest id of all events if it is above one, else 0."""
+        """Return the highest id of all events if it is above a given one, else 0."""
         return highest_above(self._table, event_id)
 
     def shards_above(self, event_id: int) -> set[int]:
-        """Return the numbers of the shards that have an event which came at a higher id."""
+        """Return the numbers of the shards with an event that arrived at a higher id."""
         arrived = arrivals(_arrived_above(self._table, event_id))
         return {int(one) for one in np.unique(arrived & ((1 << SHARD_BITS) - 1))}
 
@@ -128,7 +128,7 @@ def shards_of(router: Router, contexts: pa.Array) -> tuple[NDArray[np.int64], tu
 
 
 def highest_above(table: Table, event_id: int) -> int:
-    """Return the highest id of all events if it is above one, else 0."""
+    """Return the highest id of all events if it is above a given one, else 0."""
     rows = _arrived_above(table, event_id)
     return max((pc.max(rows.column(name)).as_py() or 0 for name in rows.column_names), default=0)
 

@@ -1,7 +1,7 @@
-"""Which events there are for whoever asks: not those that are retained away or forgotten; and their scan.
+"""Which events are visible, after retention and forgetting, and the scan of them.
 
-Conditions are DataFusion expressions over the columns of the events table. What a scan takes is a text, which
-DataFusion's own unparser writes.
+Conditions are DataFusion expressions over the columns of the events table. A scan takes a text, which
+DataFusion's unparser writes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def whole_number(number: int) -> Expr:
 
 
 def text_literal(value: str) -> Expr:
-    """Return a text as a literal, or as what makes it of literals."""
+    """Return a text as a literal, or as an expression of literals."""
     if "''" not in value and "\\'" not in value:
         return lit(value)
     # The unparser takes one quote for the sign that another one, or a backslash, may be before it.
@@ -67,7 +67,7 @@ def text_literal(value: str) -> Expr:
 
 
 def all_of(conditions: Iterable[Expr]) -> Expr | None:
-    """Return the conjunction of conditions, as a tree without depth; None if there are none."""
+    """Return the conjunction of conditions, as a balanced tree; None if there are none."""
     return _joined(list(conditions), lambda one, other: one & other)
 
 
@@ -84,7 +84,7 @@ def _joined(parts: list[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr | Non
 
 
 def of_context(context: str) -> Expr:
-    """Return the condition that an event is of a context."""
+    """Return the condition that an event belongs to a context."""
     return col("context_id") == text_literal(context)
 
 
@@ -94,7 +94,7 @@ def is_readable_instant(micros: int) -> bool:
 
 
 def timestamp_from(column: str, since: int | None, until: int | None) -> list[Expr]:
-    """Return conditions on a column of instants; what no scan could read is left out."""
+    """Return conditions on a column of instants, without those a scan cannot evaluate."""
     found = []
     if since is not None and is_readable_instant(since):
         found.append(col(column) >= instant(since))
@@ -104,14 +104,14 @@ def timestamp_from(column: str, since: int | None, until: int | None) -> list[Ex
 
 
 def arrived_after(event_id: int) -> Expr:
-    """Return the condition that an event arrived after one."""
+    """Return the condition that an event arrived after a given id."""
     return (col("event_id") > whole_number(event_id)) | (col("arrival_id") > whole_number(event_id))
 
 
 def arrived_between(least: int, most: int) -> Expr:
-    """Return a condition that holds for all events that arrived at an id from one through another.
+    """Return a condition that holds for all events whose arrival id is in a range.
 
-    Of restored ones it may hold for more: those whose own id is there.
+    It may also hold for other restored events, whose own id is in the range.
     """
     event_id, arrival = col("event_id"), col("arrival_id")
     low, high = whole_number(least), whole_number(most)
@@ -119,7 +119,7 @@ def arrived_between(least: int, most: int) -> Expr:
 
 
 def arrived_above(event_id: int) -> str:
-    """Return the filter for events that arrived after one, as a text for a scan."""
+    """Return the filter for events that arrived after a given id, as a text for a scan."""
     return filter_text(arrived_after(event_id), _ARRIVALS)
 
 
@@ -136,16 +136,16 @@ def _arrived_through(event_id: int) -> Expr:
 
 
 def visible(catalog: Catalog, types: Iterable[str] | None = None, now: int | None = None) -> list[Expr]:
-    """Return the conditions that an event is still there.
+    """Return the conditions that an event is visible.
 
     Parameters
     ----------
     catalog : Catalog
         The catalog.
     types : iterable of str, optional
-        The types that are looked at. Default: all.
+        The types of interest. Default: all.
     now : int, optional
-        The instant, in microseconds since 1970. Default: the one it is.
+        The instant, in microseconds since 1970. Default: now.
     """
     found = []
     wanted = None if types is None else set(types)
@@ -166,7 +166,7 @@ def visible(catalog: Catalog, types: Iterable[str] | None = None, now: int | Non
 
 
 def filter_text(condition: Expr, schema: pa.Schema) -> str:
-    """Return a condition over columns of the events table as a scan takes it."""
+    """Return a condition over columns of the events table in the form a scan takes."""
     plan = _frame(schema).filter(condition).logical_plan()
     written: str = Unparser(Dialect.default()).plan_to_sql(plan).split(" WHERE ", 1)[1]
     parts = _TEXT.split(written)
@@ -196,7 +196,7 @@ def events_scan(
     conditions: Sequence[Expr],
     limit: int | None = None,
 ) -> Scan:
-    """Return the scan of the rows of the events table that are there and meet some conditions."""
+    """Return the scan of the visible rows of the events table that meet some conditions."""
     condition = all_of([*conditions, *visible(catalog)])
     return table.scan(
         list(columns),
@@ -208,5 +208,5 @@ def events_scan(
 def scan_events(
     table: Table, catalog: Catalog, columns: Sequence[str], conditions: Sequence[Expr]
 ) -> pa.Table:
-    """Return rows of the events table that are there and meet some conditions."""
+    """Return visible rows of the events table that meet some conditions."""
     return events_scan(table, catalog, columns, conditions).to_table()

@@ -1,4 +1,4 @@
-"""The writer of events: checks them, gives them ids in the order of the log, waits until they are durable."""
+"""The writer of events: checks them, assigns ids in log order, and waits until they are durable."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of appended events.
+    """The result of appending events.
 
     Parameters
     ----------
     ids : list of int
-        Their ids, in their order.
+        Their ids, in order.
     version : int
-        The version of the context: the last of them.
+        The version of the context, which is the last id.
     """
 
     ids: list[int]
@@ -58,15 +58,14 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What became of an ingested table.
+    """The result of ingesting a table.
 
     Parameters
     ----------
     ids : Int64Array
-        The ids of its events, in its order. Of a repeated source those that were passed over have none of
-        these.
+        The ids of its events, in order. For a repeated source, skipped events do not have these ids.
     rows : int
-        Events written.
+        Number of events written.
     """
 
     ids: pa.Array
@@ -74,28 +73,27 @@ class Ingested:
 
 
 class EventWriter:
-    """Appends events. A context manager, for many threads.
+    """Appends events. A context manager; thread-safe.
 
     Made by :meth:`weir.events.store.EventStore.writer`.
 
-    It claims the shard of a context when the first event of it comes. One that holds has it until it is
-    closed;
-    one that does not lets go after every turn.
+    It claims the shard of a context with the first event of that context. With ``hold`` it keeps the shard
+    until it is closed; without, it releases it after every turn.
 
     Parameters
     ----------
     table : Table
         The events table.
     catalog : callable
-        Returns the newest catalog if its argument is true, else one that may be older.
+        Returns the newest catalog if its argument is true, otherwise one that may be older.
     clock : HybridClock
-        Where ids come from.
+        The source of ids.
     hold : bool
         Whether to keep shards between appends.
     lease_wait : float
         Seconds to wait for a shard that another writer holds.
     options : dict
-        Of the table's writer.
+        Options of the table's writer.
     on_close : callable
         Called when it is closed.
     """
@@ -136,7 +134,7 @@ class EventWriter:
 
     @property
     def holds(self) -> bool:
-        """Whether it is open, and keeps the shards that it has claimed."""
+        """Whether it is open and holds the shards it has claimed."""
         return self._hold and not self._closed
 
     # --- Appending -------------------------------------------------------------------------------
@@ -172,13 +170,13 @@ class EventWriter:
         Raises
         ------
         InputError
-            If type, context or payload cannot be. Nothing is written.
+            If type, context or payload is not valid. Nothing is written.
         ConflictError
             If the context has another version. Nothing is written.
         LeaseHeldError
             If another writer holds the shard of the context.
         FencedError
-            If another writer has taken it over.
+            If another writer has taken the shard over.
         """
         checked_context, version = check_context(context), _check_expected(expected)
         event = self._fitting(lambda catalog: checked_event(catalog.type(type), payload, timestamp))
@@ -192,20 +190,20 @@ class EventWriter:
         *,
         once: str | None = None,
     ) -> Appended:
-        """Append events of one context, of any types, all or none of them.
+        """Append events of one context, of any types, all or none.
 
         Parameters
         ----------
         context : str
             Their context.
         events : sequence of (type, payload) or (type, payload, timestamp)
-            In their order.
+            In order.
         expected : int, optional
             As for :meth:`append`.
         once : str, optional
-            A name of these events, of 1 to 200 bytes, such as the id of a request. Of one name they are
-            appended once, by whichever process: whoever repeats the call, also after a crash, is given
-            the ids that they have. A shard remembers the last 65,536 names.
+            A name for these events, of 1 to 200 bytes, such as the id of a request. Events with the same name
+            are appended once, by whichever process: repeating the call, also after a crash, returns the ids
+            they have. A shard remembers the last 65,536 names.
 
         Raises
         ------
@@ -226,7 +224,7 @@ class EventWriter:
         return self._append(self._fitting(checked), checked_context, version, source)
 
     def _fitting(self, check: Callable[[Catalog], Any]) -> Any:
-        """Return what a check returns; what does not fit the catalog that is known, may fit the newest."""
+        """Return the result of a check; if it fails with the cached catalog, repeat it with the newest."""
         self._refuse_if_closed()
         catalog = self._catalog(False)
         try:
@@ -290,8 +288,7 @@ class EventWriter:
     def ingest(self, type: str, table: pa.Table, source: Any = None) -> Ingested:
         """Append a table of events of one type, in its order.
 
-        The events of one context become durable in their order; those of contexts in different shards beside
-        each other.
+        The events of one context become durable in order; those of contexts in different shards in parallel.
 
         Parameters
         ----------
@@ -300,33 +297,32 @@ class EventWriter:
         table : Table
             Columns ``context_id``, optionally ``timestamp``, and the fields; optional ones may be missing.
         source : Source, optional
-            Makes the call one that may be repeated: what has been written from the source with this
-            number, or a
-            higher one, is passed over.
+            Makes the call repeatable: what was already written from the source with this number, or a higher
+            one, is skipped.
 
         Raises
         ------
         InputError, LeaseHeldError, FencedError
-            As for :meth:`append`. Nothing is written that is refused.
+            As for :meth:`append`. Refused events are not written.
         """
         return self.ingest_all([(type, table)], source)
 
     def ingest_all(self, tables: Sequence[tuple[str, pa.Table]], source: Any = None) -> Ingested:
         """Append tables of events of several types, one after the other, as one write.
 
-        The log of a shard takes what is for it in one go, for a single wait on the disk.
+        Each shard takes all its events in one log entry, with a single wait for the disk.
 
         Parameters
         ----------
         tables : sequence of (type, Table)
             Each as for :meth:`ingest`.
         source : Source, optional
-            As for :meth:`ingest`, of all of them.
+            As for :meth:`ingest`, for all of them.
 
         Raises
         ------
         InputError, LeaseHeldError, FencedError
-            As for :meth:`append`. Nothing is written that is refused.
+            As for :meth:`append`. Refused events are not written.
         """
         if not isinstance(tables, Iterable):
             raise InputError(f"tables are a sequence of (type, table), got {tables!r:.80}", where="tables")
@@ -352,7 +348,7 @@ class EventWriter:
         return self._in_turn(enqueue, lambda ids, result: Ingested(ids, result.rows))
 
     def ingest_routed(self, events: RoutedEvents, source: Source | None = None) -> int:
-        """Append events that many processes have read, each shard's in one step; return how many it wrote.
+        """Append events that many processes have read, each shard in one step; return how many were written.
 
         Parameters
         ----------
@@ -392,7 +388,7 @@ class EventWriter:
         return self._in_turn(enqueue, lambda rows, _: rows)
 
     def _numbered(self, events: RoutedEvents) -> list[tuple[ShardValues, Sequence[StagedGeneration]]]:
-        """Return what was staged, with ids above all that its shards have."""
+        """Return staged events with ids above all those in their shards."""
         first = events.first_tick
         outrun: set[int] | None = None
         if events.staged and first is not None:
@@ -412,13 +408,13 @@ class EventWriter:
         return found
 
     def _settle(self, shard: int) -> None:
-        """Wait for what is on its way to the log of a shard, whatever becomes of it."""
+        """Wait for pending appends to the log of a shard, whatever their outcome."""
         for future in self._pending.pop(shard, []):
             with suppress(Exception):
                 future.result()
 
     def _index_what_is_written(self, rows: int) -> None:
-        """See to it that generations get indexes, once there may be one that gains from them."""
+        """Make generations get indexes, once one may be large enough to benefit."""
         with self._indexing:
             self._written += rows
             catalog = self._catalog(False)
@@ -433,9 +429,9 @@ class EventWriter:
         enqueue: Callable[[], tuple[_Given, Future[Any] | None]],
         written: Callable[[_Given, Any], _Result],
     ) -> _Result:
-        """Give ids and queue rows, in turn, wait until they are durable, and return what is made of both.
+        """Assign ids and queue rows in turn, wait until they are durable, and return the result of both.
 
-        Whoever finds that there is nothing to be queued returns no future.
+        If there is nothing to queue, there is no future.
         """
         deadline = time.monotonic() + self._lease_wait
         rest = _FIRST_REST
@@ -481,7 +477,7 @@ class EventWriter:
         return future
 
     def _claim(self, shards: set[int]) -> None:
-        """Take the shards that are not ours yet, and see to it that ids will be above those they hold."""
+        """Claim the shards that are not ours yet, and make later ids higher than those in them."""
         missing = shards - self._claimed
         if not missing:
             return
@@ -515,7 +511,7 @@ class EventWriter:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Use the shards; the last to stop lets go of them, if they are shared."""
+        """Use the shards; the last user releases them, if they are shared."""
         if self._hold:
             yield
             return
@@ -548,7 +544,7 @@ class EventWriter:
                         self._turns.notify_all()
 
     def _begin_anew(self, fenced: Any) -> None:
-        """Make another writer of rows, since others have had a shard meanwhile."""
+        """Replace the row writer, because another process held a shard meanwhile."""
         with self._order:
             if self._rows is not fenced or self._closed:
                 return
@@ -577,7 +573,7 @@ class EventWriter:
         self._in_turn(enqueue, lambda _, result: None)
 
     def restore(self, table: pa.Table) -> None:
-        """Write events that have ids; those that are there already are written again."""
+        """Write events that have ids; existing ones are written again."""
         shards = {
             int(one)
             for one in np.unique(self._versions.shards_of(table.column("context_id").combine_chunks()))
@@ -595,13 +591,13 @@ class EventWriter:
         self._in_turn(enqueue, lambda _, result: None)
 
     def flush(self) -> None:
-        """Write what is in memory to generations, and wait for it."""
+        """Flush memory to generations, and wait for it."""
         self._refuse_if_closed()
         with self._turn(), suppress(FencedError) if not self._hold else _nothing():
             self._rows.flush()
 
     def close(self) -> None:
-        """Let go of the shards. Idempotent."""
+        """Release the shards. Idempotent."""
         with self._order:
             if self._closed:
                 return
@@ -623,7 +619,7 @@ class EventWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the writer; after an error, let go of the shards without flushing."""
+        """Close the writer; after an error, release the shards without flushing."""
         if error is None:
             self.close()
             return

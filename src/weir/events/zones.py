@@ -1,8 +1,8 @@
-"""Which index each column of the events gets, so that zones that cannot match are skipped.
+"""Chooses the index of each events column, so that zones that cannot match are skipped.
 
-The policy goes by the type of a field: bitmaps for enums and booleans, Bloom filters of zones for texts, the
-least and the greatest value of zones for numbers and times. Each index is one of the events table: its
-flushes build it per generation and list it in the generation's catalog, its upkeep in the base table.
+The policy depends on the type of a field: bitmaps for enums and booleans, Bloom filters per zone for texts,
+minimum and maximum per zone for numbers and times. These are indexes of the events table: flushes build them
+per generation and list them in the generation's catalog, upkeep builds them in the base table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weir.table.table import Table
 __all__ = ["ROWS_WORTH_INDEXES", "build_indexes", "index_kinds", "zone_rows"]
 
 ROWS_WORTH_INDEXES = 16_384
-"""Events from which on a generation has indexes."""
+"""Events from which on a generation gets indexes."""
 _DEFAULT_ZONE = 2048
 _CORE = {
     "event_type": "BITMAP",
@@ -41,9 +41,9 @@ _BY_TYPE = {
 
 
 def index_kinds(catalog: Catalog) -> dict[str, str]:
-    """Return the kind of index of every column of the events table that gets one.
+    """Return the index kind of every indexed column of the events table.
 
-    Fields of one name and type share a column. It is taken for an enum if any of them is one.
+    Fields of the same name and type share a column. It counts as an enum if any of them is one.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def zone_rows(catalog: Catalog) -> int:
 
 
 def build_indexes(table: Table, catalog: Catalog) -> None:
-    """Build the indexes that the events table does not have yet. Others may do so at the same time."""
+    """Build the indexes that the events table lacks. Safe to run concurrently."""
     present = {index.column: index for index in table.indexes.list()}
     for column, kind in index_kinds(catalog).items():
         parameters: dict[str, Any] = {"rows_per_zone": zone_rows(catalog)} if kind == "ZONEMAP" else {}

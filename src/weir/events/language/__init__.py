@@ -1,1 +1,1 @@
-"""The language of the event store: scanner, grammar, syntax tree, parser. Knows nothing of tables."""
+"""The language of the event store: scanner, grammar, syntax tree, parser. Independent of tables."""

@@ -1,4 +1,4 @@
-"""The parse tree of the grammar, turned into the syntax tree; and what the grammar cannot say."""
+"""Turns the parse tree of the grammar into the syntax tree, and checks what the grammar cannot express."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from weir.events.language.scanner import Place, Scanned, place_error
 __all__ = ["UNITS", "build"]
 
 Node: TypeAlias = Any
-"""A tree of the parser, whose children are trees, tokens that hold a piece, or None."""
+"""A tree of the parser, whose children are trees, tokens or None."""
 
 UNITS = ("minute", "hour", "day", "week", "month", "year")
-"""What events can be counted per."""
+"""The units of PER."""
 
 
 def build(node: Node) -> tree.Command:
@@ -28,7 +28,7 @@ def build(node: Node) -> tree.Command:
     Raises
     ------
     QueryError
-        If a clause is there twice, or a number, a unit or a duration cannot be one.
+        If a clause is repeated, or a number, unit or duration is not valid.
     """
     command: tree.Command = _BUILDERS[node.data](node)
     return command
@@ -175,7 +175,7 @@ def _clauses(nodes: list[Any], place: Place) -> dict[str, Any]:
 
 
 def _place(node: Any) -> Any:
-    """Return the place of the first piece below a node."""
+    """Return the position of the first token below a node."""
     waiting = [node]
     while waiting:
         one = waiting.pop()

@@ -1,7 +1,7 @@
-"""From text to syntax tree, by the grammar in ``grammar.lark``.
+"""The parser: from text to syntax tree, by the grammar in ``grammar.lark``.
 
-No word is reserved. A word is taken for a keyword where the grammar has one; if the command cannot be read
-so, for a name, beginning with the last such word.
+No word is reserved. A word is read as a keyword wherever the grammar allows one; if the command does not
+parse that way, words are read as names instead, starting with the last one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from weir.events.language.tree import Command
 __all__ = ["grammar", "keywords", "parse"]
 
 _ATTEMPTS = 32
-"""How many readings of one command are tried."""
+"""Most readings of one command that are tried."""
 
 _REMEMBERED = 1_000
-"""Characters of a text whose tree is remembered."""
+"""Longest text, in characters, whose tree is cached."""
 
 _KINDS = {
     "WORD": "a name",
@@ -50,12 +50,12 @@ _KINDS = {
 
 
 def grammar() -> str:
-    """Return the grammar, as Lark reads it."""
+    """Return the grammar, in Lark's syntax."""
     return files("weir.events.language").joinpath("grammar.lark").read_text(encoding="utf-8")
 
 
 def keywords() -> tuple[str, ...]:
-    """Return the words that the grammar knows, in capitals, in order."""
+    """Return the keywords of the grammar, in capitals, in order."""
     return tuple(sorted({one.name for one in _parser().terminals} - set(_KINDS) | {"ASC", "DESC"}))
 
 
@@ -65,7 +65,7 @@ def parse(text: str) -> Command:
     Raises
     ------
     QueryError
-        Naming line and column, and what was expected there.
+        If it does not parse; the message has line, column and what was expected there.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def _unexpected(parser: Any, text: str, place: Place) -> QueryError:
 
 
 class _NoLexer(Lexer):
-    """Tokens are fed one by one."""
+    """Feeds tokens to the parser one by one."""
 
     def __init__(self, configuration: object) -> None:
         pass

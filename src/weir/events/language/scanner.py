@@ -1,6 +1,6 @@
-"""Words, numbers, texts, JSON and signs of a command, each with its place.
+"""The scanner: words, numbers, texts, JSON and signs of a command, each with its position.
 
-What is a keyword is not decided here: no word is reserved, so that depends on where it stands.
+Keywords are not decided here: no word is reserved, so that depends on the position.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weir.errors import QueryError
 __all__ = ["MAX_LENGTH", "Place", "Scanned", "place_error", "scan"]
 
 MAX_LENGTH = 1 << 20
-"""Characters a command may have."""
+"""Most characters of a command."""
 
 _MAX_DEPTH = 200
 _SPACE = re.compile(r"(?:\s|--[^\n]*)+")
@@ -43,7 +43,7 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in a command.
+    """A position in a command.
 
     Parameters
     ----------
@@ -60,16 +60,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """One piece of a command.
+    """One token of a command.
 
     Parameters
     ----------
     kind : str
         ``"WORD"``, ``"NUMBER"``, ``"TEXT"``, ``"JSON"`` or the name of a sign.
     text : str
-        As it was written.
+        As written.
     value : object
-        What it says: the text of a word or text, the number, the object.
+        Its value: the text of a word or text, the number, the object.
     place : Place
         Where it begins.
     """
@@ -81,17 +81,17 @@ class Scanned:
 
 
 def place_error(message: str, place: Place, hint: str | None = None) -> QueryError:
-    """Return the error that something at a place of a command is wrong."""
+    """Return the error for a position in a command."""
     return QueryError(message, where=str(place), hint=hint)
 
 
 def scan(text: str) -> list[Scanned]:
-    """Return the pieces of a command.
+    """Return the tokens of a command.
 
     Raises
     ------
     QueryError
-        If there is something that is none of them, or it is too long or too deep.
+        If something is not a token, or the command is too long or nested too deeply.
 
     Examples
     --------

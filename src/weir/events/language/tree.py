@@ -1,4 +1,4 @@
-"""The syntax tree: commands, clauses and conditions as they were written, each with its place."""
+"""The syntax tree: commands, clauses and conditions as written, each with its position."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class FieldName:
-    """A field, in a sequence with the type it is of."""
+    """A field, in a sequence with its type."""
 
     text: str
     place: Place

@@ -1,1 +1,1 @@
-"""From syntax tree to answer: names bound to fields, conditions, a plan over one snapshot, and its result."""
+"""Queries: binds names to fields, plans over one snapshot, and computes the result."""

@@ -1,4 +1,4 @@
-"""PER: the bucket of time that an event falls into, by the clocks of a zone, as the instant it begins."""
+"""PER: time buckets in the local time of a zone, identified by the instant at which they begin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_zone(zone: Name | None) -> str | None:
     Raises
     ------
     QueryError
-        If there is none of that name.
+        If no such name exists.
     """
     if zone is None:
         return None
@@ -36,7 +36,7 @@ def check_zone(zone: Name | None) -> str | None:
 
 
 def bucket_starts(instants: pa.Array, unit: str, zone: str) -> pa.Array:
-    """Return the instants at which the buckets of some instants begin, by the clocks of a zone."""
+    """Return the start of the bucket of each instant, in the local time of a zone."""
     if zone == "UTC":
         # Its clocks are never set.
         plain = instants.cast(pa.timestamp("us"))

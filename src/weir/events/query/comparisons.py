@@ -1,8 +1,7 @@
-"""Comparisons of a field with a value that was written: exact, and typed as the field is.
+"""Comparisons of a field with a literal: exact, in the type of the field.
 
 A comparison with null is null, also under NOT. So a comparison that no value of the field meets, or every
-one,
-still asks whether there is a value.
+value meets, still checks for null.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def compared(column: Expr, kind: FieldType, operator: str, value: Value) -> Expr
     Raises
     ------
     QueryError
-        If the value is of another type than the field.
+        If the value is not of the field's type.
     """
     if kind.kind == "bool" and operator not in ("=", "!="):
         raise failure(f"a bool is = or != to a value, not {operator}", value.place)
@@ -56,12 +55,12 @@ def _operated(column: Expr, operator: str, literal: Expr) -> Expr:
 
 
 def is_one_of(column: Expr, kind: FieldType, values: tuple[Value, ...]) -> Expr:
-    """Return the condition that a field has one of some values.
+    """Return the condition that a field has one of several values.
 
     Raises
     ------
     QueryError
-        If a value is of another type than the field.
+        If a value is not of the field's type.
     """
     literals = [_literal(kind, "=", value)[0] for value in values]
     known = [one for one in literals if one is not None]
@@ -78,7 +77,7 @@ def matches(column: Expr, kind: FieldType, pattern: Value) -> Expr:
     Raises
     ------
     QueryError
-        If field or pattern is no text.
+        If field or pattern is not a text.
     """
     if kind.kind not in ("string", "enum"):
         raise failure(f"LIKE is for texts, not for {kind}", pattern.place)
@@ -102,7 +101,7 @@ def _literally(one: str) -> str:
 
 
 def _literal(kind: FieldType, operator: str, value: Value) -> tuple[Expr | None, str]:
-    """Return a literal and the operator for it; no literal and ``never`` or ``always`` if it matters not."""
+    """Return a literal and its operator; no literal and ``never`` or ``always`` if it does not matter."""
     if kind.kind in ("string", "enum") and value.kind != "number":
         return text_literal(str(value.value)), operator
     if kind.kind == "bool" and value.kind == "word" and str(value.value).lower() in _BOOLS:

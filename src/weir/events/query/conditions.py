@@ -1,4 +1,4 @@
-"""WHERE, as an expression of DataFusion; in a sequence one for every step."""
+"""WHERE as a DataFusion expression, in a sequence one for every step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["condition_of", "conjuncts", "fields_of_condition", "steps_of"]
 
 
 def conjuncts(condition: tree.Condition | None) -> list[tree.Condition]:
-    """Return the conditions that all have to hold."""
+    """Return the terms of a conjunction."""
     if condition is None:
         return []
     if isinstance(condition, tree.All):
@@ -40,7 +40,7 @@ def steps_of(condition: tree.Condition | None, scope: Scope) -> list[list[tree.C
     Raises
     ------
     QueryError
-        If a condition is of two steps at once.
+        If a condition refers to two steps at once.
     """
     found: list[list[tree.Condition]] = [[] for _ in scope.types]
     for one in conjuncts(condition):
@@ -64,14 +64,14 @@ def condition_of(condition: tree.Condition, scope: Scope, column: Callable[[Colu
     condition : Condition
         The condition.
     scope : Scope
-        What its fields are.
+        Resolves its fields.
     column : callable
         Returns the expression of a column.
 
     Raises
     ------
     QueryError
-        If a field is unknown, or a value of another type.
+        If a field is unknown, or a value has the wrong type.
     """
     if isinstance(condition, tree.Not):
         return ~condition_of(condition.condition, scope, column)

@@ -1,4 +1,4 @@
-"""What a scan of events reads, as a text: per source the strategy of each field, and what zones it skips."""
+"""EXPLAIN of a scan of events: per source the strategy of each field, and the zones it skips."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS = {None: 1, "K": 1_000, "M": 1_000_000, "B": 1_000_000_000}
 
 
 def described_scan(scan: Scan, catalog: Catalog, types: Iterable[EventType]) -> list[str]:
-    """Return the plan of a scan for people, one source per line, indented.
+    """Return the plan of a scan as text, one source per line, indented.
 
     Parameters
     ----------
@@ -32,16 +32,16 @@ def described_scan(scan: Scan, catalog: Catalog, types: Iterable[EventType]) -> 
     catalog : Catalog
         The catalog.
     types : iterable of EventType
-        The types that are read, whose fields the columns are called by.
+        The types that are read, which give the columns their names.
     """
     fields = {column: name for kind in types for name, columns in kind.columns.items() for column in columns}
     return ["  " + line for line in _described(scan.plan(), fields, zone_rows(catalog))]
 
 
 def _described(plan: ScanPlan, fields: Mapping[str, str], of_zone: int) -> list[str]:
-    """Return the plan of a scan for people, one source per line.
+    """Return the plan of a scan as text, one source per line.
 
-    What the indexes leave of a source is counted: its filter runs, but no event is kept.
+    Counts what the indexes leave of a source: the filter runs, but events are not kept.
     """
     lines = [plan.header]
     zones_read = zones = rows_read = rows = 0
@@ -78,7 +78,7 @@ def _strategy(one: Any, fields: Mapping[str, str]) -> str:
 
 
 def _read_of(task: DatasetTask, of_zone: int) -> tuple[int, int, int, int]:
-    """Return the rows that are read of a source and those it has, and the same of its zones."""
+    """Return how many rows of a source are read, of how many, and the same for its zones."""
     dataset = task.source.opened()
     counts = [fragment.count_rows() for fragment in dataset.get_fragments()]
     held, zones = sum(counts), sum(-(-count // of_zone) for count in counts)

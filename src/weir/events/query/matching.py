@@ -1,4 +1,4 @@
-"""Matching the steps of a sequence: one pass over links and times in order, for all events at once."""
+"""Matching of the steps of a sequence: one ordered pass over links and times of all events."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def matched(
     before: Sequence[bool],
     within: timedelta | None,
 ) -> list[_Rows]:
-    """Return which events of every step match, in the order of the ids of the first.
+    """Return the matching events of every step, in the order of the ids of the first step.
 
     Parameters
     ----------
     links, times, ids : sequence of ChunkedArray
-        Of every step: what its events have in common with the others', their times and their ids.
+        For every step: the link values of its events, their times and their ids.
     before : sequence of bool
-        Of every step after the first, whether it precedes the one before it: then the latest strictly before,
-        else the earliest not before.
+        For every step after the first, whether it precedes the previous step: if so the latest event strictly
+        before matches, otherwise the earliest not before.
     within : timedelta, optional
-        How far the times of the first and the last step may be apart, inclusive.
+        The maximum time between the first and the last step, inclusive.
 
     Returns
     -------
     list of int64 arrays
-        For every step the rows of its events, match by match.
+        For every step the row numbers of its events, by match.
     """
     codes = _codes(links)
     micros = [_micros(one) for one in times]
@@ -73,7 +73,7 @@ def matched(
 def _one_number(
     codes: Sequence[_Rows], micros: Sequence[tuple[_Rows, NDArray[np.bool_]]]
 ) -> tuple[int, Callable[[_Rows], _Rows]]:
-    """Return how link and instant fit one number: the room of a link, and what instants become."""
+    """Return how to pack link and instant into one number: the range per link, and the mapped instants."""
     known = [values[valid] for values, valid in micros if valid.any()]
     if not known:
         return 1, np.zeros_like
@@ -89,7 +89,7 @@ def _one_number(
 
 
 def _codes(links: Sequence[pa.ChunkedArray]) -> list[_Rows]:
-    """Return a number for every link, the same for equal ones in all steps; -1 for null."""
+    """Return a number for every link, equal for equal links in all steps; -1 for null."""
     together = pa.chunked_array([chunk for one in links for chunk in one.chunks], links[0].type)
     encoded = together.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):

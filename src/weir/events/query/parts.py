@@ -1,7 +1,7 @@
-"""A query by parts: each is read, selected and aggregated by itself, wherever a runner takes it.
+"""Queries in parts: each part is read, selected and aggregated independently, wherever a runner executes it.
 
-The parts are those of one scan of one snapshot. What they give back is small where the query aggregates;
-sequences are matched, and rows ordered, in the process that asked.
+The parts are those of one scan of one snapshot. Aggregating queries return small results; sequences are
+matched, and rows ordered, in the calling process.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class QueryPart:
     plan : QueryPlan
         The query, without the table.
     task : DatasetTask or RowsTask
-        What is read.
+        What to read.
     columns : Schema
         The columns that are read.
     """
@@ -79,14 +79,14 @@ class QueryPart:
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """What a part gives: the states of its groups, or the rows of every step; and the newest event in it."""
+    """The result of a part: the states of its groups, or the rows of every step; and its newest event."""
 
     tables: tuple[pa.Table, ...]
     newest: int
 
 
 def scan_parts(plan: ScanPlan, rows: int = _ROWS) -> list[ScanTask]:
-    """Return the parts of a scan: groups of fragments, generations, and pieces of what is in memory."""
+    """Return the parts of a scan: groups of fragments, generations, and pieces of rows in memory."""
     parts: list[ScanTask] = []
     for task in plan.tasks:
         if isinstance(task, DatasetTask):
@@ -99,14 +99,14 @@ def scan_parts(plan: ScanPlan, rows: int = _ROWS) -> list[ScanTask]:
 def run_query_by_parts(
     plan: QueryPlan, clock: HybridClock, runner: QueryRunner, rows: int = _ROWS
 ) -> pa.Table:
-    """Return the answer to a query whose parts a runner runs.
+    """Return the result of a query whose parts a runner runs.
 
     Parameters
     ----------
     plan : QueryPlan
         The query.
     clock : HybridClock
-        Is told what was read.
+        Observes the events that are read.
     runner : QueryRunner
         Runs the parts.
     rows : int
@@ -140,7 +140,7 @@ def _is_of_states(plan: QueryPlan) -> bool:
 
 
 def run_part(part: QueryPart) -> PartAnswer:
-    """Return what a part of a query gives."""
+    """Return the result of a part of a query."""
     plan = part.plan
     rows = _rows(part.task, part.columns)
     tables = plan.read.named(rows)
@@ -174,14 +174,14 @@ def _rows(task: ScanTask, columns: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What came after a cursor: the states of its groups, or its rows.
+    """The events after a cursor: the states of their groups, or their rows.
 
     Parameters
     ----------
     table : Table
-        States, or rows by the internal names of their columns.
+        States, or rows with internal column names.
     events : int
-        Events that they are of.
+        Number of events they include.
     cursor : Cursor
         The cursor after them.
     """
@@ -193,14 +193,14 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class FreshPart:
-    """A part of what came after a cursor, as a value that can be pickled."""
+    """A part of the events after a cursor, as a value that can be pickled."""
 
     part: QueryPart
     after: Cursor
 
 
 def fresh_of(plan: QueryPlan, rows: pa.Table, after: Cursor) -> Fresh:
-    """Return what came after a cursor, of the rows of a scan."""
+    """Return the events after a cursor, from the rows of a scan."""
     delta, cursor = plan.read.fresh_of(rows, after)
     frame = selected(plan, 0, frame_of(delta))
     if plan.grouping is None:
@@ -211,12 +211,12 @@ def fresh_of(plan: QueryPlan, rows: pa.Table, after: Cursor) -> Fresh:
 
 
 def run_fresh_part(part: FreshPart) -> Fresh:
-    """Return what a part has of what came after a cursor."""
+    """Return the events after a cursor in a part."""
     return fresh_of(part.part.plan, _rows(part.part.task, part.part.columns), part.after)
 
 
 def fresh_by_parts(plan: QueryPlan, after: Cursor, runner: QueryRunner, rows: int = _ROWS) -> Fresh:
-    """Return what came after a cursor, part by part."""
+    """Return the events after a cursor, part by part."""
     scan = plan.read.scan(after).plan()
     portable = replace(plan, read=replace(plan.read, table=None))  # type: ignore[arg-type]
     parts = [FreshPart(QueryPart(portable, task, scan.schema), after) for task in scan_parts(scan, rows)]
@@ -242,7 +242,7 @@ class ReplayPart:
     plan : ReplayPlan
         The replay, without the table.
     task : DatasetTask or RowsTask
-        What is read.
+        What to read.
     columns : Schema
         The columns that are read.
     """
@@ -253,7 +253,7 @@ class ReplayPart:
 
 
 def replay_parts(plan: ReplayPlan, rows: int = _ROWS, after: Cursor | None = None) -> list[ReplayPart]:
-    """Return the parts of a replay: of all events, or of what came after a cursor and a bit before.
+    """Return the parts of a replay: of all events, or of those after a cursor and a few before it.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def replay_parts(plan: ReplayPlan, rows: int = _ROWS, after: Cursor | None = Non
 def run_replay_by_parts(
     plan: ReplayPlan, clock: HybridClock, runner: QueryRunner, rows: int = _ROWS
 ) -> pa.Table:
-    """Return the events of a replay whose parts a runner runs, in the order of their ids."""
+    """Return the events of a replay, in id order, with parts run by a runner."""
     found = [plan.schema.empty_table(), *runner.run(run_replay_part, replay_parts(plan, rows))]
     table = pa.concat_tables(found).sort_by("event_id")
     observe(clock, table.column("event_id"))
@@ -280,7 +280,7 @@ def run_replay_by_parts(
 
 
 def run_replay_part(part: ReplayPart, after: Cursor | None = None, through: Cursor | None = None) -> pa.Table:
-    """Return the events of a part of a replay, of which some came after a cursor and through another."""
+    """Return the events of a part of a replay that are after one cursor and up to another."""
     plan = part.plan
     rows = plan.bounded(_rows(part.task, part.columns))
     if after is not None and through is not None:

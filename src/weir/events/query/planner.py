@@ -1,4 +1,4 @@
-"""From a query to the plan that answers it: every name bound, every value checked, nothing read yet."""
+"""The query planner: binds every name and checks every value, without reading events."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["EVERYTHING", "BoundAggregate", "Grouping", "QueryPlan", "Window", "b
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which of the rows that a query selects count.
+    """Restricts the rows a query selects.
 
     Parameters
     ----------
     rows : int or None
-        The newest so many, by the event id of their first step.
+        Keep this many of the newest, by the event id of their first step.
     age : int or None
-        Those whose first step has a timestamp within so many microseconds before now.
+        Keep those whose first step has a timestamp at most this many microseconds ago.
     """
 
     rows: int | None = None
@@ -43,7 +43,7 @@ EVERYTHING = Window()
 
 @dataclass(frozen=True, slots=True)
 class BoundAggregate:
-    """An aggregate and the column it is of."""
+    """An aggregate and its column."""
 
     kind: str
     column: Column | None
@@ -52,20 +52,20 @@ class BoundAggregate:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What is aggregated.
+    """The grouping and the aggregates.
 
     Parameters
     ----------
     aggregates : tuple of BoundAggregate
-        In their order.
+        In order.
     by : tuple of (Column, str)
-        The columns of the groups, and what they are called in the result.
+        The columns to group by, with their names in the result.
     unit : str or None
-        What buckets of time are.
+        The unit of the time buckets.
     time : Column or None
-        What they are of.
+        The column they apply to.
     zone : str or None
-        Whose clocks they go by. None for UTC.
+        Their time zone. None for UTC.
     """
 
     aggregates: tuple[BoundAggregate, ...]
@@ -76,13 +76,13 @@ class Grouping:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether there is a row for each group, not one for all."""
+        """Whether the result has a row per group, not one for all."""
         return bool(self.by) or self.unit is not None
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """A query that can be run.
+    """A query that is ready to run.
 
     Parameters
     ----------
@@ -93,23 +93,23 @@ class QueryPlan:
     read : StepsRead
         What it reads.
     window : Window
-        Which rows are asked for.
+        The requested window.
     conditions : tuple of tuple of Condition
         By step.
     before : tuple of bool
-        Of every step after the first, whether it precedes.
+        For every step after the first, whether it precedes.
     links, times : tuple of Column
-        Of every step, for matching.
+        For every step, the columns to match by.
     within : timedelta or None
-        How far the first and last step may be apart.
+        The maximum time between the first and last step.
     grouping : Grouping or None
-        What is aggregated; None for rows.
+        The aggregation; None for rows.
     shown : tuple of Column
         The columns of rows.
     order : tuple of ((Column or str), bool)
-        What rows, or groups, are ordered by first, and whether from the end.
+        The sort keys of rows or groups, each with whether it is descending.
     warnings : tuple of str
-        What was passed over.
+        What the query ignored.
     """
 
     query: tree.Query
@@ -133,7 +133,7 @@ def bound_instant(value: tree.Value | None) -> int | None:
     Raises
     ------
     QueryError
-        If it is none.
+        If it is not valid.
     """
     if value is None:
         return None
@@ -149,7 +149,7 @@ def type_named(catalog: Catalog, name: tree.Name) -> EventType:
     Raises
     ------
     QueryError
-        If there is none.
+        If it does not exist.
     """
     try:
         return catalog.type(name.text)
@@ -163,7 +163,7 @@ def checked_context(context: tree.Name | None) -> str | None:
     Raises
     ------
     QueryError
-        If it cannot be one.
+        If it is not valid.
     """
     if context is None:
         return None
@@ -185,12 +185,12 @@ def plan_query(table: Table, catalog: Catalog, query: tree.Query, window: Window
     query : Query
         The query.
     window : Window, optional
-        Which rows are asked for. Default: all.
+        The requested window. Default: all.
 
     Raises
     ------
     QueryError
-        Naming the place of what cannot be.
+        If the query is not valid; the message has its position.
     """
     names = [query.type, *(step.type for step in query.steps)]
     scope = Scope(tuple(type_named(catalog, name) for name in names))

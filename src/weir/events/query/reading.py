@@ -1,4 +1,4 @@
-"""What a query reads: one scan of the events table for all its steps, with the columns and rows they need."""
+"""Reading for queries: one scan of the events table for all steps, with the columns and rows they need."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ __all__ = ["Bounds", "StepRead", "StepsRead", "field_array"]
 _LARGEST = 1 << 53
 _RECENT = "bounded(60000)"
 _SECOND = SHARD_BITS + 20
-"""Bits of an id below those that change once in about a second."""
+"""Low bits of an id that change within about a second."""
 
 _log = logging.getLogger("weir.events.projection")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where all events of a query lie.
+    """Bounds on all events of a query.
 
     Parameters
     ----------
     context : str or None
         Their context.
     since, until : int or None
-        Microseconds since 1970: from the first on, before the second.
+        Microseconds since 1970, inclusive and exclusive.
     """
 
     context: str | None = None
@@ -62,18 +62,18 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class StepRead:
-    """What is read of one step.
+    """The reads of one step.
 
     Parameters
     ----------
     type : EventType
         Its type.
     columns : tuple of Column
-        Its columns that are needed.
+        Its needed columns.
     time : Column or None
-        What the bounds in time are about; None if there are none.
+        The column the time bounds apply to; None without bounds.
     conditions : tuple of Condition
-        What its events meet.
+        The conditions on its events.
     """
 
     type: EventType
@@ -84,7 +84,7 @@ class StepRead:
 
 @dataclass(frozen=True, slots=True)
 class StepsRead:
-    """What is read for a query.
+    """The reads of a query.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ class StepsRead:
     steps : tuple of StepRead
         By step.
     bounds : Bounds
-        Of all steps.
+        The bounds of all steps.
     now : int, optional
-        The instant by which retention is judged. Default: the one at which it is read.
+        The instant at which retention is judged. Default: when it is read.
     """
 
     table: Table
@@ -127,9 +127,9 @@ class StepsRead:
         return [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
 
     def scan(self, after: Cursor | None = None, *, recent: bool = False) -> Scan:
-        """Return the scan; with a cursor of what came after it, and of a bit of what came before.
+        """Return the scan; with a cursor, of events after it and a few before it.
 
-        A recent one is of a snapshot at least as new as that of the last scan, and saves taking another.
+        ``recent`` reuses a snapshot at least as new as that of the last scan, which saves taking another.
         """
         columns = self.column_names
         if after is not None:
@@ -152,7 +152,7 @@ class StepsRead:
 
     @property
     def is_decided_by_scan(self) -> bool:
-        """Whether the scan gives the events of the only step and no others."""
+        """Whether the scan returns exactly the events of the only step."""
         if len(self.steps) > 1:
             return False
         step, bounds = self.steps[0], self.bounds
@@ -188,13 +188,13 @@ class StepsRead:
         return all(self._is_plain(step, field) for field in fields) and self._is_simple(condition)
 
     def _is_plain(self, step: StepRead, field: tree.FieldName) -> bool:
-        """Whether a scan can look at a field: it is one column, whose values can be written exactly."""
+        """Whether a scan can evaluate a field: it is a single column whose values have exact literals."""
         column = self.scope.get(field)
         kinds = ("string", "enum", "int", "float", "bool", "date", "datetime")
         return column.type.kind in kinds and len(_held_by(step.type, column)) == 1
 
     def _is_simple(self, condition: tree.Condition) -> bool:
-        """Whether a scan can decide a condition as DataFusion does."""
+        """Whether a scan evaluates a condition as DataFusion does."""
         if isinstance(condition, tree.Not):
             return self._is_simple(condition.condition)
         if isinstance(condition, (tree.All, tree.AnyOf)):
@@ -211,9 +211,9 @@ class StepsRead:
         return all(isinstance(one.value, str) or -_LARGEST <= one.value <= _LARGEST for one in values)
 
     def ids_above(self, event_id: int) -> pa.ChunkedArray:
-        """Return the ids of all events, whatever they are, that are above one, and of some before it.
+        """Return the ids of all events above a given one, of any type, and of some before it.
 
-        They are those of a snapshot that this process has taken in the last minute: as new as its last scan.
+        They come from a snapshot that this process took in the last minute, at least as new as its last scan.
         """
         # The same filter for about a second: what is known of a filter need not be found out again.
         above = event_id >> _SECOND << _SECOND
@@ -222,18 +222,18 @@ class StepsRead:
         return scan.to_table().column(0) if scan.count() else pa.chunked_array([], pa.int64())
 
     def tables(self) -> list[pa.Table]:
-        """Return the events of every step, by the internal names of their columns."""
+        """Return the events of every step, with internal column names."""
         return self.named(self.scan().to_table())
 
     def named(self, rows: pa.Table) -> list[pa.Table]:
-        """Return rows of the scan as the events of every step, by the internal names of their columns."""
+        """Return rows of the scan as the events of every step, with internal column names."""
         if len(self.steps) == 1:
             return [self._named(self.steps[0], rows)]
         types = rows.column("event_type")
         return [self._named(step, rows.filter(pc.equal(types, step.type.name))) for step in self.steps]
 
     def fresh_of(self, rows: pa.Table, after: Cursor) -> tuple[pa.Table, Cursor]:
-        """Return which rows of a scan came after a cursor, as events of the only step; and the new cursor."""
+        """Return the rows of a scan after a cursor, as events of the only step, and the new cursor."""
         arrived = arrivals(rows)
         fresh = after.beyond(arrived)
         return self._named(self.steps[0], rows.filter(pa.array(fresh))), after.advanced(arrived[fresh])
@@ -261,7 +261,7 @@ def _held_by(kind: EventType, column: Column) -> Sequence[str]:
 
 
 def field_array(rows: pa.Table, kind: EventType, column: Column) -> pa.ChunkedArray:
-    """Return the values of a field, out of the columns that hold it."""
+    """Return the values of a field from the columns that hold it."""
     held = _held_by(kind, column)
     arrays = [rows.column(name).cast(column.type.arrow, safe=False) for name in reversed(held)]
     return arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)

@@ -1,4 +1,4 @@
-"""REPLAY: events in the order of their ids; over several types with the columns of all."""
+"""REPLAY: events in the order of their ids; across several types with the columns of all."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ __all__ = ["MergedColumn", "ReplayPlan", "merged_columns", "merged_rows"]
 
 @dataclass(frozen=True, slots=True)
 class MergedColumn:
-    """A column of an answer over several types.
+    """A column of a result over several types.
 
     Parameters
     ----------
     shown : str
-        What it is called: the field, or ``type.field`` where types give the name different types.
+        Its name: the field, or ``type.field`` if types disagree on the field's type.
     type : DataType
         Its type.
     fields : mapping of str to Column
-        The field that it is, by type of event; where a type is missing it is null.
+        The field by event type; null for events of a missing type.
     """
 
     shown: str
@@ -55,7 +55,7 @@ class MergedColumn:
 
 
 def merged_columns(types: Sequence[EventType]) -> list[MergedColumn]:
-    """Return the columns of several types, after the four that every event has."""
+    """Return the columns of several types, after the four common ones."""
     kinds: dict[str, set[pa.DataType]] = {}
     for kind in types:
         for name, field in kind.fields.items():
@@ -70,16 +70,16 @@ def merged_columns(types: Sequence[EventType]) -> list[MergedColumn]:
 
 
 def merged_rows(rows: pa.Table, types: Sequence[EventType], columns: Sequence[MergedColumn]) -> pa.Table:
-    """Return rows of the events table, of whatever types, with the columns of an answer.
+    """Return rows of the events table, of any types, with the columns of a result.
 
     Parameters
     ----------
     rows : Table
-        With the columns that hold the fields, those of every event, and in any order; it is kept.
+        With the columns that hold the fields and the common ones, in any order, which is kept.
     types : sequence of EventType
         The types.
     columns : sequence of MergedColumn
-        Which columns of theirs.
+        The columns to return.
     """
     names = rows.column("event_type")
     arrays = [rows.column(name).cast(field.type) for name, field in zip(CORE_NAMES, CORE_FIELDS, strict=True)]
@@ -113,7 +113,7 @@ def _lists(chosen: pa.ChunkedArray, values: pa.ChunkedArray, others: pa.ChunkedA
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """A replay that can be run.
+    """A replay that is ready to run.
 
     Parameters
     ----------
@@ -122,17 +122,17 @@ class ReplayPlan:
     catalog : Catalog
         The catalog.
     types : tuple of EventType
-        The types that are replayed, in the order of their definition.
+        The types to replay, in the order of their definition.
     columns : tuple of MergedColumn
-        The columns after the four of every event.
+        The columns after the four common ones.
     context : str or None
         The context; None for all.
     since, until : int or None
         Bounds in time.
     using : tuple of (EventType, Column) or None
-        What they go by; None for the timestamp.
+        The fields the bounds apply to; None for the timestamp.
     warnings : tuple of str
-        What was passed over.
+        What the query ignored.
     """
 
     table: Table
@@ -163,7 +163,7 @@ class ReplayPlan:
         Raises
         ------
         QueryError
-            If the field of USING is unknown or no time.
+            If the field of USING is unknown or not a time.
         """
         times = None if using is None or using.text == "timestamp" else tuple(_times(types, using))
         columns, warnings = merged_columns(types), []
@@ -189,11 +189,11 @@ class ReplayPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the answer."""
+        """The columns of the result."""
         return pa.schema([*CORE_FIELDS, *(pa.field(column.shown, column.type) for column in self.columns)])
 
     def scan(self, after: Cursor | None = None) -> Scan:
-        """Return the scan; with a cursor of what came after it, and of a bit of what came before."""
+        """Return the scan; with a cursor, of events after it and a few before it."""
         names = dict.fromkeys(CORE_NAMES)
         types = {kind.name: kind for kind in self.types}
         for column in self.columns:
@@ -223,7 +223,7 @@ class ReplayPlan:
         )
 
     def run(self, clock: HybridClock) -> pa.Table:
-        """Return the answer."""
+        """Return the result."""
         rows = self.rows()
         observe(clock, rows.column("event_id"))
         return merged_rows(rows, self.types, self.columns)
@@ -233,7 +233,7 @@ class ReplayPlan:
         return self.bounded(self.scan().to_table()).sort_by("event_id")
 
     def bounded(self, rows: pa.Table) -> pa.Table:
-        """Return those rows of the scan that lie within the bounds in time."""
+        """Return the rows of the scan within the time bounds."""
         if self.using is not None:
             rows = rows.filter(self._within(rows))
         elif self.since is not None or self.until is not None:
@@ -253,7 +253,7 @@ class ReplayPlan:
         return within
 
     def explain(self) -> str:
-        """Return how the answer is found."""
+        """Return the explanation."""
         of = "all contexts" if self.context is None else f"context {self.context!r}"
         lines = [f"replay of {of}: {', '.join(kind.name for kind in self.types)}, in the order of event_id"]
         return "\n".join([*lines, *described_scan(self.scan(), self.catalog, self.types)])

@@ -1,4 +1,4 @@
-"""Running the plan of a query: what was read goes through DataFusion, and comes out as the result."""
+"""Runs the plan of a query: DataFusion turns the rows read into the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBER = "number"
 
 
 def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
-    """Return the answer to a query."""
+    """Return the result of a query."""
     if _is_count(plan):
         return _counted(plan, clock)
     if _is_top(plan):
@@ -42,19 +42,19 @@ def run_query(plan: QueryPlan, clock: HybridClock) -> pa.Table:
 
 
 def run_frame(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
-    """Return the answer to a query that a frame has the rows of."""
+    """Return the result of a query from a frame with its rows."""
     return _groups(plan, frame, clock) if plan.grouping is not None else run_rows(plan, frame, clock)
 
 
 def run_rows(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
-    """Return rows in their order, with the columns that are shown."""
+    """Return rows in order, with the shown columns."""
     frame = _limited(ordered_rows(plan, frame), plan)
     # One internal column may be shown under one name only, so the names are the result's own.
     return shown_rows(plan, frame.select(*(col(one.internal) for one in plan.shown)).to_arrow_table(), clock)
 
 
 def shown_rows(plan: QueryPlan, rows: pa.Table, clock: HybridClock) -> pa.Table:
-    """Return rows that are in their order, with the columns that are shown."""
+    """Return ordered rows with the shown columns."""
     table = rows.select([one.internal for one in plan.shown])
     result = _as(table, [one.arrow for one in plan.shown])
     for at, one in enumerate(plan.shown):
@@ -67,7 +67,7 @@ def shown_rows(plan: QueryPlan, rows: pa.Table, clock: HybridClock) -> pa.Table:
 
 
 def _is_count(plan: QueryPlan) -> bool:
-    """Whether all that is asked is how many events a scan finds."""
+    """Whether the query only counts the events of a scan."""
     grouping = plan.grouping
     return (
         grouping is not None
@@ -90,7 +90,7 @@ def _counted(plan: QueryPlan, clock: HybridClock) -> pa.Table:
 
 
 def _is_top(plan: QueryPlan) -> bool:
-    """Whether a few rows are asked for, the first of an order."""
+    """Whether the query asks for a few rows, first in some order."""
     query = plan.query
     return (
         plan.grouping is None
@@ -102,7 +102,7 @@ def _is_top(plan: QueryPlan) -> bool:
 
 
 def _top_rows(plan: QueryPlan, clock: HybridClock) -> pa.Table:
-    """Return the first rows of an order: what they are is read of them alone."""
+    """Return the first rows of an order, reading other columns for these rows only."""
     step = plan.read.steps[0]
     by = {one.internal for one, _ in plan.order if isinstance(one, Column)}
     by |= {plan.scope.core(0)[0].internal, "" if step.time is None else step.time.internal}
@@ -132,7 +132,7 @@ def ordered_rows(plan: QueryPlan, frame: DataFrame) -> DataFrame:
 
 
 def observe(clock: HybridClock, ids: pa.ChunkedArray) -> None:
-    """Tell the clock which events have been read."""
+    """Let the clock observe the events that were read."""
     newest = pc.max(ids).as_py()
     if newest is not None:
         clock.observe(newest)
@@ -150,7 +150,7 @@ def joined_rows(plan: QueryPlan) -> DataFrame:
 
 
 def sequence_rows(plan: QueryPlan, steps: Sequence[pa.Table]) -> DataFrame:
-    """Return the matches of a sequence, of the selected events of its steps."""
+    """Return the matches of a sequence among the selected events of its steps."""
     ids = [plan.scope.core(step)[0].internal for step in range(len(steps))]
     rows = matched(
         [table.column(link.internal) for table, link in zip(steps, plan.links, strict=True)],
@@ -168,7 +168,7 @@ def sequence_rows(plan: QueryPlan, steps: Sequence[pa.Table]) -> DataFrame:
 
 
 def _used_of_matches(plan: QueryPlan) -> set[str]:
-    """Return the columns that are used once events are matched; what they were matched by is not."""
+    """Return the columns used after matching, without those only used to match."""
     used = [plan.scope.core(step)[0] for step in range(len(plan.scope.types))]
     used += [plan.scope.core(0)[3], *plan.shown]
     used += [one for one, _ in plan.order if isinstance(one, Column)]
@@ -182,7 +182,7 @@ def _used_of_matches(plan: QueryPlan) -> set[str]:
 
 
 def within_window(plan: QueryPlan, frame: DataFrame) -> DataFrame:
-    """Return the rows within the window of the query: of the newest, those that are not too old."""
+    """Return the rows within the window of the query: the newest that are not too old."""
     event_id, _, _, timestamp = plan.scope.core(0)
     if plan.window.rows is not None:
         frame = frame.sort(_sorted(col(event_id.internal), True)).limit(plan.window.rows)
@@ -197,7 +197,7 @@ def finished_rows(frame: DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def selected(plan: QueryPlan, step: int, frame: DataFrame) -> DataFrame:
-    """Return the events of a step that meet its conditions and lie within the bounds."""
+    """Return the events of a step that meet its conditions and are within the bounds."""
     conditions = [
         condition_of(one, plan.scope, lambda column: col(column.internal)) for one in plan.conditions[step]
     ]
@@ -270,7 +270,7 @@ def _aggregated(one: BoundAggregate) -> Expr:
 
 
 def summed_type(kind: FieldType) -> pa.DataType:
-    """Return the type in which values of a field are summed: one that the sum of a table cannot leave."""
+    """Return the type in which values of a field are summed, which the sum of a table cannot overflow."""
     if kind.kind == "float":
         return pa.float64()
     # Within 128 bits there is room for 10**10 values of 28 digits.
@@ -296,7 +296,7 @@ def _groups(plan: QueryPlan, frame: DataFrame, clock: HybridClock) -> pa.Table:
 
 
 def group_keys(grouping: Grouping) -> list[Expr]:
-    """Return what makes the groups, called ``k0``, ``k1`` and so on."""
+    """Return the group keys, named ``k0``, ``k1`` and so on."""
     keys = []
     if grouping.unit is not None:
         assert grouping.time is not None
@@ -332,7 +332,7 @@ def finished_groups(plan: QueryPlan, frame: DataFrame) -> pa.Table:
 
 
 def observe_newest(clock: HybridClock, frame: DataFrame, steps: int) -> None:
-    """Tell the clock which events have been aggregated."""
+    """Let the clock observe the events that were aggregated."""
     for column in frame.select(*(col(f"n{at}") for at in range(steps))).to_arrow_table().columns:
         observe(clock, column)
 
@@ -341,7 +341,7 @@ def observe_newest(clock: HybridClock, frame: DataFrame, steps: int) -> None:
 
 
 def explain_query(plan: QueryPlan) -> str:
-    """Return how a query is answered, as a text."""
+    """Return the explanation of a query as a text."""
     scope, lines = plan.scope, []
     if scope.is_sequence:
         words = ["preceded by" if before else "followed by" for before in plan.before]

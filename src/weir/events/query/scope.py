@@ -1,4 +1,4 @@
-"""The fields that a query may name, and the columns that hold them while it runs."""
+"""The scope of a query: the fields it may name, and the columns that hold them while it runs."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Column:
     type : FieldType
         Its type.
     internal : str
-        What the column is called while the query runs: nothing that a user has written.
+        The column's name while the query runs, independent of any user-given name.
     shown : str
-        What it is called in a result.
+        Its name in a result.
     """
 
     step: int
@@ -56,7 +56,7 @@ class Column:
 
 
 def failure(message: str, place: Place | None, hint: str | None = None) -> QueryError:
-    """Return the error that a query cannot be, at its place if it is in a text."""
+    """Return the error for a query that is not valid, with its position if it comes from a text."""
     return (
         QueryError(message, where="query", hint=hint) if place is None else place_error(message, place, hint)
     )
@@ -92,15 +92,15 @@ class Scope:
         }
 
     def columns_of(self, step: int) -> Sequence[Column]:
-        """Return every column of a step, the four of every event first."""
+        """Return every column of a step, the four common ones first."""
         return list(self._columns[step].values())
 
     def core(self, step: int) -> Sequence[Column]:
-        """Return the columns that every event has, of a step."""
+        """Return the common columns of a step."""
         return [self._columns[step][name] for name in CORE_NAMES]
 
     def of(self, step: int, name: str) -> Column | None:
-        """Return a column, None if there is none of that name."""
+        """Return a column, or None if it does not exist."""
         return self._columns[step].get(name)
 
     def find(self, field: FieldName, *, first_step: bool = False) -> Column | None:
@@ -111,7 +111,8 @@ class Scope:
         field : FieldName
             The field.
         first_step : bool
-            Whether a field without a type is one of the first step. Default False: it is none in a sequence.
+            Whether a field without a type belongs to the first step. Default False: in a sequence it is
+            unknown.
         """
         if field.type is not None:
             step = next((at for at, kind in enumerate(self.types) if kind.name == field.type), None)
@@ -126,7 +127,7 @@ class Scope:
         Raises
         ------
         QueryError
-            If there is none.
+            If it does not exist.
         """
         found = self.find(field, first_step=first_step)
         if found is not None:

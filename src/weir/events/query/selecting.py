@@ -1,7 +1,7 @@
-"""Selecting events by conditions that a scan decides: where few are left, other columns are read of these.
+"""Selects events by the conditions a scan can decide; if few are left, other columns are read for these only.
 
-Bitmaps know which events have a value. What they leave is looked through for conditions on numbers by the
-columns of these. With all conditions in the scan it would read those again that the bitmaps have decided.
+Bitmaps give the events with a value. The columns of numeric conditions are then read for the remaining events
+only. With all conditions in one scan, columns that the bitmaps have decided would be read again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from weir.events.visibility import all_of
 __all__ = ["few_rows", "is_selection"]
 
 _MOST_ROWS = 10_000
-"""Rows that are worth being read one by one."""
+"""Largest number of rows to read one by one."""
 _MOST_CANDIDATES = 200_000
-"""Rows of which a few columns are read sooner than zones are looked at that may leave some away."""
+"""Number of rows up to which reading a few columns is faster than checking zones."""
 _NUMBER = "number"
 _COUNT_BYTES = 1024
 _BY_BITMAP = ("enum", "bool")
@@ -33,7 +33,7 @@ _BY_ZONES = ("int", "float")
 
 
 def is_selection(plan: QueryPlan) -> bool:
-    """Whether all that is asked is which events a scan finds, in the order of their ids."""
+    """Whether the query only selects the events of a scan, in id order."""
     return (
         plan.grouping is None
         and not plan.order
@@ -46,7 +46,7 @@ def is_selection(plan: QueryPlan) -> bool:
 
 
 def few_rows(plan: QueryPlan) -> pa.Table | None:
-    """Return the rows of a selection in the order of their ids, by internal names; None if they are many."""
+    """Return the rows of a selection in id order, with internal names; None if they are many."""
     (step,) = plan.read.steps
     later = _conditions_of(plan, _BY_ZONES)
     exact = replace(step, conditions=tuple(one for one in step.conditions if one not in later))
@@ -90,9 +90,9 @@ def few_rows(plan: QueryPlan) -> pa.Table | None:
 
 
 def _candidates(read: StepsRead) -> tuple[int, bool]:
-    """Return about how many events a read finds, and whether a snapshot was taken to count them.
+    """Return the approximate number of events a read finds, and whether a snapshot was taken to count them.
 
-    It decides how they are read, and not which: of a version of the base table they are counted once.
+    It only decides how they are read, so events of a base table version are counted once.
     """
     (step,) = read.steps
     asked = (step.type.name, step.conditions, read.bounds)
@@ -109,7 +109,7 @@ def _candidates(read: StepsRead) -> tuple[int, bool]:
 
 
 def _conditions_of(plan: QueryPlan, kinds: tuple[str, ...]) -> tuple[tree.Condition, ...]:
-    """Return the conditions that are on fields of some kinds alone."""
+    """Return the conditions that use only fields of some kinds."""
     return tuple(
         one
         for one in plan.read.steps[0].conditions
@@ -118,4 +118,4 @@ def _conditions_of(plan: QueryPlan, kinds: tuple[str, ...]) -> tuple[tree.Condit
 
 
 class _TooManyError(Exception):
-    """More rows than are worth being read one by one."""
+    """There are too many rows to read one by one."""

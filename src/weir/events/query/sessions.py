@@ -1,4 +1,4 @@
-"""The sessions of DataFusion that queries run in."""
+"""The DataFusion sessions that queries run in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datafusion import DataFrame, SessionConfig, SessionContext
 __all__ = ["frame_of", "session"]
 
 _FEW_ROWS = 65_536
-"""Rows that one thread is done with before several have shared them out."""
+"""Number of rows that one thread processes faster than several can divide them."""
 
 
 def _config() -> SessionConfig:
@@ -23,7 +23,7 @@ def session() -> SessionContext:
 
 
 def frame_of(rows: pa.Table) -> DataFrame:
-    """Return rows as a frame; few of them are one batch for one thread."""
+    """Return rows as a frame; a few rows are one batch for one thread."""
     if rows.num_rows > _FEW_ROWS:
         return SessionContext(_config()).from_arrow(rows)
     # Without a name: under one, the session would keep them for as long as the process lives.
@@ -33,5 +33,5 @@ def frame_of(rows: pa.Table) -> DataFrame:
 
 @cache
 def _of_few_rows() -> SessionContext:
-    """Return the session of few rows; one per process, since making one takes longer than asking it."""
+    """Return the session for few rows; one per process, since creating one takes longer than using it."""
     return SessionContext(_config().with_target_partitions(1).with_batch_size(_FEW_ROWS))

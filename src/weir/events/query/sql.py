@@ -1,4 +1,4 @@
-"""SQL over events: conditions of a call, and whole queries in which every type is a table."""
+"""SQL over events: conditions of calls, and whole queries in which every type is a table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _quoted(name: str) -> str:
 
 
 def _shown(columns: Sequence[Column], frame: DataFrame) -> DataFrame:
-    """Return a frame with the names of a result, of which those that were not read are null."""
+    """Return a frame with the column names of a result; columns that were not read are null."""
     have = set(frame.schema().names)
     return frame.select(
         *(
@@ -54,7 +54,7 @@ def _shown(columns: Sequence[Column], frame: DataFrame) -> DataFrame:
 
 
 def _read_columns(plan: LogicalPlan, found: dict[str, set[str]]) -> int:
-    """Add the columns that a plan reads, by table; return how many scans it has, but for subqueries."""
+    """Add the columns that a plan reads, by table; return its number of scans, without subqueries."""
     node = plan.to_variant()
     if isinstance(node, TableScan):
         found.setdefault(node.table_name(), set()).update(name for _, name in node.projection())
@@ -76,12 +76,12 @@ def _registered(context: SessionContext, name: str, table: pa.Table) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConditionPlan:
-    """A query of one type with a condition in SQL, that can be run.
+    """A query of one type with a SQL condition, ready to run.
 
     Parameters
     ----------
     plan : QueryPlan
-        The query, with the columns of the condition among those it reads.
+        The query, which also reads the columns of the condition.
     where : str
         The condition.
     """
@@ -91,12 +91,12 @@ class ConditionPlan:
 
     @classmethod
     def of(cls, plan: QueryPlan, where: str) -> ConditionPlan:
-        """Return the plan of a query that has no other condition.
+        """Return the plan of a query without another condition.
 
         Raises
         ------
         QueryError
-            If the condition does not parse, or names what there is not.
+            If the condition does not parse, or names something that does not exist.
         """
         if not isinstance(where, str):
             raise QueryError(f"a condition is a text, got {where!r:.80}", where="where")
@@ -110,11 +110,11 @@ class ConditionPlan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was passed over."""
+        """What the query ignored."""
         return self.plan.warnings
 
     def run(self, clock: HybridClock) -> pa.Table:
-        """Return the answer."""
+        """Return the result."""
         result: pa.Table = on_a_deep_stack(MAX_DEPTH, self._run, clock)
         return result
 
@@ -129,7 +129,7 @@ class ConditionPlan:
             raise _failure(self.where, error, [one.name for one in columns]) from None
 
     def explain(self) -> str:
-        """Return how the answer is found."""
+        """Return the explanation."""
         read, types = self.plan.read, self.plan.scope.types
         lines = described_scan(read.scan(), read.catalog, types)
         return "\n".join([f"query of {types[0].name} where {self.where}", *lines])
@@ -153,16 +153,16 @@ def _columns_of_condition(where: str, columns: Sequence[Column]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class SqlPlan:
-    """A query in SQL that can be run.
+    """A SQL query that is ready to run.
 
     Parameters
     ----------
     query : str
         The query.
     reads : tuple of StepsRead
-        One for all types that it names; none if it names none.
+        One for all types that it names; empty if it names none.
     warnings : tuple of str
-        There are none.
+        Always empty.
     """
 
     query: str
@@ -176,7 +176,7 @@ class SqlPlan:
         Raises
         ------
         QueryError
-            If it does not parse, is no query, or names what there is not.
+            If it does not parse, is not a query, or names something that does not exist.
         """
         if not isinstance(query, str):
             raise QueryError(f"a query is a text, got {query!r:.80}", where="query")
@@ -201,7 +201,7 @@ class SqlPlan:
         return cls(query, (StepsRead(table, catalog, scope, steps, Bounds()),))
 
     def run(self, clock: HybridClock) -> pa.Table:
-        """Return the answer."""
+        """Return the result."""
         result: pa.Table = on_a_deep_stack(MAX_DEPTH, self._run, clock)
         return result
 
@@ -222,7 +222,7 @@ class SqlPlan:
             raise _failure(self.query, error, names) from None
 
     def explain(self) -> str:
-        """Return how the answer is found."""
+        """Return the explanation."""
         lines = [f"SQL {self.query}"]
         for read in self.reads:
             lines += described_scan(read.scan(), read.catalog, read.scope.types)
@@ -230,7 +230,7 @@ class SqlPlan:
 
 
 def _columns_by_type(catalog: Catalog, query: str) -> dict[str, set[str]]:
-    """Return the types that a query names, each with the columns that may be read of it."""
+    """Return the types that a query names, each with the columns it may read."""
     context = session()
     for name, kind in catalog.types.items():
         _registered(context, name, _empty(Scope((kind,)).columns_of(0)))
@@ -252,5 +252,5 @@ def _columns_by_type(catalog: Catalog, query: str) -> dict[str, set[str]]:
 
 
 def _scans(plan: LogicalPlan) -> list[str]:
-    """Return the tables that a plan scans, those of its subqueries too."""
+    """Return the tables that a plan scans, including those of its subqueries."""
     return [name.rsplit(".", 1)[-1] for name in _SCANNED.findall(plan.display_indent())]

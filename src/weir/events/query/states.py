@@ -1,4 +1,4 @@
-"""What is kept of aggregates so that more events can be added: counts, sums, least, greatest, values seen."""
+"""Mergeable states of aggregates, to which events can be added: counts, sums, extremes, distinct values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from weir.events.visibility import whole_number
 __all__ = ["added_states", "merged_states", "of_states", "state_schema", "states_of"]
 
 KEY = "key"
-"""The column that tells groups apart: a text of their keys."""
+"""The column that identifies groups, by a text of their keys."""
 
 
 def _parts(grouping: Grouping) -> list[tuple[str, str, BoundAggregate, pa.DataType]]:
-    """Return the columns of states: name, what is kept, of which aggregate, and its type."""
+    """Return the columns of states: name, what is kept, for which aggregate, and its type."""
     found = []
     for at, one in enumerate(grouping.aggregates):
         kinds = {"avg": ["total", "count"], "count_unique": ["values"]}.get(one.kind, [one.kind])
@@ -79,7 +79,7 @@ def _state(kind: str, one: BoundAggregate) -> Expr:
 
 
 def _keys(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
-    """Return a text for every group, another one for every other."""
+    """Return a unique text for every group."""
     if not columns:
         return pa.chunked_array([pa.array(["all"] * rows, pa.string())])
     parts = []
@@ -92,7 +92,7 @@ def _keys(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
 
 
 def merged_states(grouping: Grouping, states: Sequence[pa.Table]) -> pa.Table:
-    """Return the states of all events of several states."""
+    """Return the combination of several states."""
     schema = state_schema(grouping)
     whole = pa.concat_tables([one.select(schema.names).cast(schema) for one in states])
     parts = _parts(grouping)
@@ -120,9 +120,9 @@ def merged_states(grouping: Grouping, states: Sequence[pa.Table]) -> pa.Table:
 
 
 def added_states(grouping: Grouping, stored: pa.Table, fresh: pa.Table) -> pa.Table:
-    """Return the states of the groups of new events, with what is stored of these groups.
+    """Return the states of the groups of new events, combined with their stored states.
 
-    Both have a group once: most states are added row by row, which takes a fraction of what a plan takes that
+    Both contain each group once, so most states are added row by row, which is much cheaper than a plan that
     looks for groups (:func:`merged_states`).
     """
     schema = state_schema(grouping)
@@ -188,7 +188,7 @@ def _values(whole: pa.Table, keys: pa.ChunkedArray, field: pa.Field) -> pa.Array
 
 
 def of_states(plan: QueryPlan, states: pa.Table) -> pa.Table:
-    """Return the answer to a query that states have the events of."""
+    """Return the result of a query from states of its events."""
     grouping = plan.grouping
     assert grouping is not None
     if states.num_rows == 0 and not grouping.is_grouped:
