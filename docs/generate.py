@@ -178,7 +178,7 @@ def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
 _PACKAGES = {
     "errors": "Every error, as one tree: see [Errors](errors.md).",
     "events": "Event stores: see [Events](../guides/events.md).",
-    "namespaces": "Documents with vectors and free attributes: see [The service](../guides/service.md).",
+    "namespaces": "Documents with vectors and free-form attributes: see [The service](../guides/service.md).",
     "sketches": "Sketches for columns of a merge engine: see [Merge engines](../guides/merge-engines.md).",
     "transforms": "The shard rules: see [Sharding](../guides/sharding.md).",
 }

@@ -2,44 +2,30 @@
 
 ::
 
-    WeirError
-    ├── InputError (ValueError)           what the caller passed cannot be accepted; nothing was written
-    │   ├── SchemaError                   a column is missing, unknown, doubled, or of the wrong type
-    │   ├── KeyValueError                 a primary key is missing or null
-    │   ├── FilterError                   a filter does not parse or does not fit the schema
-    │   ├── QueryError                    a search query cannot be used on the table
-    │   ├── ShardingError                 a shard spec or transform is invalid
-    │   ├── IndexDefinitionError          an index cannot be made on that column with those parameters
-    │   ├── OptionError                   an option is unknown or out of range
-    │   ├── UnsupportedError              what is asked for is not offered
-    │   └── UriError                      a location cannot be understood
-    ├── TableError
-    │   ├── TableNotFoundError (FileNotFoundError)
-    │   ├── TableExistsError (FileExistsError)
-    │   ├── ShardConflictError            several shards hold what belongs into one
-    │   ├── UnknownFeatureError           the table uses what this version of Weir does not know
-    │   ├── NamespaceNotFoundError (FileNotFoundError)
-    │   ├── NamespaceReadOnlyError        the namespace takes no writes
-    │   ├── KeyNotFoundError              the service has no key of that id
-    │   ├── IndexNotFoundError            the table has no index of that name
-    │   └── IndexExistsError              the table has an index of that name already
-    ├── WriterError
-    │   ├── FencedError                   another writer has claimed the shard
-    │   ├── LeaseHeldError                another writer holds a live lease on the shard
-    │   ├── ShardSealedError              the shard accepts no more writes
-    │   ├── BackpressureError (TimeoutError)
-    │   └── WriterClosedError
-    ├── StorageError (OSError)
-    │   ├── ObjectNotFoundError (FileNotFoundError)
-    │   ├── ObjectExistsError (FileExistsError)
-    │   └── PreconditionError             the object changed since it was read
-    ├── CorruptionError                   stored bytes are not what was written
-    ├── ConflictError                     concurrent commits did not settle within the retries
-    ├── SnapshotExpiredError              garbage collection has passed the snapshot
-    ├── ReadCancelledError                whoever asked for the read does not wait for it any more
-    ├── PipelineError                     the stream of a pipeline has failed
-    ├── RunnerError                       tasks could not be run where a runner takes them
-    └── MissingDependencyError (ImportError)
+    WeirError ├── InputError (ValueError)           what the caller passed cannot be accepted; nothing was
+    written │   ├── SchemaError                   a column is missing, unknown, duplicate, or of the wrong
+    type │   ├── KeyValueError                 a primary key is missing or null │   ├── FilterError a filter
+    does not parse or does not fit the schema │   ├── QueryError                    a search query cannot be
+    used on the table │   ├── ShardingError                 a shard spec or transform is invalid │ ├──
+    IndexDefinitionError          an index cannot be built on that column with those parameters │   ├──
+    OptionError                   an option is unknown or out of range │   ├── UnsupportedError the requested
+    feature is not supported │   └── UriError                      a location cannot be understood ├──
+    TableError │ ├── TableNotFoundError (FileNotFoundError) │   ├── TableExistsError (FileExistsError) │ ├──
+    ShardConflictError            several shards hold rows that belong in one │   ├── UnknownFeatureError the
+    table uses a feature unknown to this version of Weir │   ├── NamespaceNotFoundError (FileNotFoundError) │
+    ├── NamespaceReadOnlyError        the namespace is read-only │   ├── KeyNotFoundError the service has no
+    key of that id │   ├── IndexNotFoundError            the table has no index of that name │   └──
+    IndexExistsError              the table has an index of that name already ├── WriterError │ ├──
+    FencedError                   another writer has claimed the shard │   ├── LeaseHeldError another writer
+    holds a live lease on the shard │   ├── ShardSealedError              the shard accepts no more writes │
+    ├── BackpressureError (TimeoutError) │   └── WriterClosedError ├── StorageError (OSError) │   ├──
+    ObjectNotFoundError (FileNotFoundError) │   ├── ObjectExistsError (FileExistsError) │   └──
+    PreconditionError             the object changed since it was read ├── CorruptionError stored bytes are
+    not what was written ├── ConflictError                     concurrent commits did not settle within the
+    retries ├── SnapshotExpiredError              garbage collection has passed the snapshot ├──
+    ReadCancelledError                the caller no longer waits for the read ├── PipelineError the stream of
+    a pipeline has failed ├── RunnerError a runner could not run its tasks └── MissingDependencyError
+    (ImportError)
 
 A message says what happened, where, and what to do next. Errors that concern a stored object carry
 its location in :attr:`WeirError.where`.
@@ -116,7 +102,7 @@ class WeirError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """Return message, place and hint as one line."""
+        """Return message, location and hint as one line."""
         text = self.message
         if self.where:
             text = f"{text} [{self.where}]"
@@ -125,10 +111,10 @@ class WeirError(Exception):
         return text
 
     def again(self: Self) -> Self:
-        """Return the same error, to be raised once more.
+        """Return a copy of the error, to be raised again.
 
-        One and the same object that is raised again and again holds on to all that was at hand wherever it
-        was raised: the rows of every write that was refused with it.
+        An exception object that is raised repeatedly keeps references to everything in the frames it passed:
+        the rows of every write that failed with it.
         """
         same = _rebuild(type(self), self.message, self.where, self.hint)
         same.__cause__ = self.__cause__
@@ -146,11 +132,11 @@ def _rebuild(kind: type[Kind], message: str, where: str | None, hint: str | None
 
 
 class InputError(WeirError, ValueError):
-    """What the caller passed cannot be accepted. Nothing was written."""
+    """The caller's input cannot be accepted. Nothing was written."""
 
 
 class SchemaError(InputError):
-    """A column is missing, unknown, doubled, or of a type that does not fit."""
+    """A column is missing, unknown, duplicate, or of a type that does not fit."""
 
 
 class KeyValueError(InputError):
@@ -170,7 +156,7 @@ class ShardingError(InputError):
 
 
 class IndexDefinitionError(InputError):
-    """An index cannot be made on that column, or not with those parameters."""
+    """An index cannot be built on that column, or not with those parameters."""
 
 
 class OptionError(InputError):
@@ -178,7 +164,7 @@ class OptionError(InputError):
 
 
 class UnsupportedError(InputError):
-    """What is asked for, or the way it is asked for, is not offered; the message names it."""
+    """The request, or its form, is not supported; the message names it."""
 
 
 class UriError(InputError):
@@ -186,7 +172,7 @@ class UriError(InputError):
 
 
 class TableError(WeirError):
-    """The table as a whole is not in the state the call needs."""
+    """The table is not in a state that permits the call."""
 
 
 class TableNotFoundError(TableError, FileNotFoundError):
@@ -194,11 +180,11 @@ class TableNotFoundError(TableError, FileNotFoundError):
 
 
 class TableExistsError(TableError, FileExistsError):
-    """A table exists already at the location."""
+    """A table already exists at the location."""
 
 
 class ShardConflictError(TableError):
-    """Several shards hold what belongs into one, and nothing tells which of them has the newest rows."""
+    """Several shards hold rows that belong in one, and it is unknown which of them are newest."""
 
 
 class UnknownFeatureError(TableError):
@@ -206,7 +192,7 @@ class UnknownFeatureError(TableError):
 
 
 class FirstIndexError(TableError):
-    """The table has the first form of the MemWAL index, which Weir reads and does not write."""
+    """The table has the first form of the MemWAL index, which Weir reads but does not write."""
 
 
 class KeyNotFoundError(TableError):
@@ -218,7 +204,7 @@ class NamespaceNotFoundError(TableError, FileNotFoundError):
 
 
 class NamespaceReadOnlyError(TableError):
-    """The namespace is read-only: it takes no writes until it is said to be otherwise."""
+    """The namespace is read-only until it is made writable again."""
 
 
 class IndexNotFoundError(TableError):
@@ -230,7 +216,7 @@ class IndexExistsError(TableError):
 
 
 class WriterError(WeirError):
-    """A writer cannot go on."""
+    """A writer cannot continue."""
 
 
 class FencedError(WriterError):
@@ -246,7 +232,7 @@ class ShardSealedError(WriterError):
 
 
 class BackpressureError(WriterError, TimeoutError):
-    """Writes outran flush or merge for longer than the writer was told to wait."""
+    """Writes outran flushes or merges for longer than the writer may wait."""
 
 
 class WriterClosedError(WriterError):
@@ -254,7 +240,7 @@ class WriterClosedError(WriterError):
 
 
 class StorageError(WeirError, OSError):
-    """The store failed in a way that is neither absence nor a lost race."""
+    """The store failed, for a reason other than a missing object or a lost race."""
 
 
 class ObjectNotFoundError(StorageError, FileNotFoundError):
@@ -278,23 +264,23 @@ class ConflictError(WeirError):
 
 
 class SnapshotExpiredError(WeirError):
-    """Garbage collection has passed the snapshot that was asked for (invariant I8)."""
+    """Garbage collection has passed the requested snapshot (invariant I8)."""
 
 
 class ReadCancelledError(WeirError):
-    """Whoever asked for the read does not wait for it any more."""
+    """The caller no longer waits for the read."""
 
 
 class PipelineError(WeirError):
-    """The stream of a pipeline has failed. What was committed stays; it goes on from its checkpoint."""
+    """The stream of a pipeline has failed. Committed rows stay; a restart continues from its checkpoint."""
 
 
 class RunnerError(WeirError):
-    """Tasks could not be run where a runner takes them; what they had done stays done."""
+    """A runner could not run its tasks; completed work stays."""
 
 
 class ForkedProcessError(WeirError, RuntimeError):
-    """A table is used in a process that was forked from one that had opened a table."""
+    """A table is used in a process forked from one that had opened a table."""
 
 
 class MissingDependencyError(WeirError, ImportError):

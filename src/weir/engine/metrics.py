@@ -24,54 +24,50 @@ class Metrics(Registry):
         super().__init__()
         self.storage_requests = self.counter(
             "weir_storage_requests_total",
-            "Operations asked of the store, by name; on an object store each is a round trip.",
+            "Operations sent to the store, by name; on an object store each is a round trip.",
             ["operation"],
         )
         self.storage_errors = self.counter(
             "weir_storage_errors_total",
-            "Operations that ended in an error other than what they are asked to find out.",
+            "Operations that failed, other than by an expected outcome such as a missing object.",
             ["operation"],
         )
         self.storage_seconds = self.histogram(
-            "weir_storage_request_seconds", "How long they took.", ["operation"]
+            "weir_storage_request_seconds", "Duration of operations.", ["operation"]
         )
-        self.cache_hits = self.counter("weir_cache_hits_total", "What was found in the read cache.")
-        self.cache_misses = self.counter("weir_cache_misses_total", "What was not, and had to be read.")
+        self.cache_hits = self.counter("weir_cache_hits_total", "Lookups found in the read cache.")
+        self.cache_misses = self.counter("weir_cache_misses_total", "Lookups not found in the read cache.")
         self.cache_evictions = self.counter(
-            "weir_cache_evictions_total", "What the read cache dropped to stay within its budget."
+            "weir_cache_evictions_total", "Entries that the read cache dropped to stay within its budget."
         )
-        self.cache_bytes = self.gauge("weir_cache_bytes", "Bytes that the read cache holds.")
+        self.cache_bytes = self.gauge("weir_cache_bytes", "Bytes in the read cache.")
         self.unflushed_bytes = self.gauge(
-            "weir_unflushed_bytes", "Bytes of rows that are durable in logs and not flushed yet."
+            "weir_unflushed_bytes", "Bytes of rows that are durable in logs but not flushed yet."
         )
         self.log_appends = self.counter("weir_log_appends_total", "Entries that writers appended to logs.")
-        self.log_rows = self.counter("weir_log_rows_total", "Rows in them.")
-        self.group_size = self.histogram(
-            "weir_log_group_size", "Writes that shared an entry.", bounds=COUNT_BOUNDS
-        )
-        self.flushes = self.counter("weir_flushes_total", "MemTables that were flushed to generations.")
+        self.log_rows = self.counter("weir_log_rows_total", "Rows in appended log entries.")
+        self.group_size = self.histogram("weir_log_group_size", "Writes per log entry.", bounds=COUNT_BOUNDS)
+        self.flushes = self.counter("weir_flushes_total", "MemTables flushed to generations.")
         self.flush_failures = self.counter("weir_flush_failures_total", "Flushes that failed.")
-        self.flush_seconds = self.histogram("weir_flush_seconds", "How long flushes took.")
+        self.flush_seconds = self.histogram("weir_flush_seconds", "Duration of flushes.")
         self.flushed_rows = self.counter(
-            "weir_flushed_rows_total", "Rows in those MemTables, replaced ones included."
+            "weir_flushed_rows_total", "Rows in flushed MemTables, including replaced ones."
         )
         self.merges = self.counter("weir_merges_total", "Merges of generations into base tables.")
-        self.merged_generations = self.counter(
-            "weir_merged_generations_total", "Generations that were merged."
-        )
-        self.merge_seconds = self.histogram("weir_merge_seconds", "How long merges took.")
+        self.merged_generations = self.counter("weir_merged_generations_total", "Generations merged.")
+        self.merge_seconds = self.histogram("weir_merge_seconds", "Duration of merges.")
         self.tended_tables = self.gauge(
-            "weir_tended_tables", "Tables that the upkeep of this process looks after."
+            "weir_tended_tables", "Tables maintained by the upkeep of this process."
         )
-        self.upkeep_rounds = self.counter("weir_upkeep_rounds_total", "Looks that it had at a table.")
-        self.upkeep_failures = self.counter("weir_upkeep_failures_total", "Looks that failed.")
-        self.leases = self.gauge("weir_leases", "Leases that are being renewed.")
+        self.upkeep_rounds = self.counter("weir_upkeep_rounds_total", "Checks of a table by upkeep.")
+        self.upkeep_failures = self.counter("weir_upkeep_failures_total", "Checks by upkeep that failed.")
+        self.leases = self.gauge("weir_leases", "Leases that are currently held and renewed.")
         self.leases_lost = self.counter(
-            "weir_leases_lost_total", "Leases that another writer took, or that ran out."
+            "weir_leases_lost_total", "Leases lost because another writer took them over or they expired."
         )
         self.lease_renewal_failures = self.counter(
-            "weir_lease_renewal_failures_total", "Renewals that failed; they are tried again."
+            "weir_lease_renewal_failures_total", "Lease renewals that failed; they are retried."
         )
         self.queued = self.gauge(
-            "weir_queued_tasks", "Tasks that wait for a thread, by what the threads do.", ["executor"]
+            "weir_queued_tasks", "Tasks waiting for a thread, by executor.", ["executor"]
         )

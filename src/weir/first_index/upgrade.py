@@ -1,9 +1,9 @@
-"""Turning a table with the first MemWAL index into one of today: in place, or as a copy.
+"""Upgrade of a table with the first MemWAL index to the current form, in place or as a copy.
 
-In place it takes two versions of the table. The first claims every MemWAL that is not merged, so that
-whoever wrote them is fenced, and what they list stays as it is. Their rows are then written as generations of
-shards, which nobody sees. The second version has an index of today, in place of the regions, and exists only
-if nobody has committed since the claim. A call that dies on the way is repeated, and claims anew.
+In place it takes two versions of the table. The first claims every unmerged MemWAL, so that its writers are
+fenced and its list of entries stays as it is. Their rows are then written as generations of shards, which are
+not visible yet. The second version has a current index instead of the regions, and is committed only if
+nothing was committed since the claim. After a crash the call is repeated and claims again.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport(ShownAsTable):
-    """What an upgrade has done, or would do.
+    """What an upgrade did, or would do in a dry run.
 
     Parameters
     ----------
     uri : str
-        Where the table of today is, or will be.
+        Where the upgraded table is, or will be.
     from_version : int
-        The version of the table it was made of. In place: the last one that has regions, the way back.
+        The version of the table that was upgraded. In place: the last one with regions, for going back.
     version : int or None
-        The first version of the table of today; None of a dry run.
+        The first version of the upgraded table; None for a dry run.
     regions, mem_wals : int
-        How many there were, merged MemWALs among them.
+        How many there were, including merged MemWALs.
     rows : int
-        Rows of MemWALs that were not merged, deletes among them.
+        Rows of unmerged MemWALs, including deletes.
     wal_locations : tuple of str
-        The WALs that nothing reads any more after an upgrade in place. They are left where they are.
+        The WALs that are no longer read after an upgrade in place. They are left where they are.
     """
 
     uri: str
@@ -87,17 +87,17 @@ def upgrade_table(
     reader: WalReader | None = None,
     dry_run: bool = False,
 ) -> UpgradeReport:
-    """Upgrade a table with the first MemWAL index. Repeat a call that did not come to its end.
+    """Upgrade a table with the first MemWAL index. A call that did not finish can be repeated.
 
     Parameters
     ----------
     store : ObjectStore
         Where the table is.
     target : ObjectStore, optional
-        Where a copy is to be; the table stays as it is, and its writers go on. Default: in place.
+        Where to put an upgraded copy; the table stays as it is, and its writers continue. Default: in place.
     primary_key : tuple of str, optional
-        Key columns, of a table that has none marked: they are marked first, in a version that has regions
-        still, also for a copy. Of one with a key, that key, or left away.
+        Key columns, for a table without marked ones: they are marked first, in a version that still has
+        regions, also for a copy. For a table with a key, that key or nothing.
     shard_by : sequence of ShardBy, default ()
         How rows are split into shards. Default: one shard.
     reader : WalReader, optional
@@ -108,9 +108,10 @@ def upgrade_table(
     Raises
     ------
     TableExistsError
-        The table is one of today; there is something at the target; or a former table has left shards.
+        The table already has the current form; there is something at the target; or a former table left
+        shards.
     CorruptionError
-        An entry that is listed cannot be read. A claim may have been made; no row is changed.
+        A listed entry cannot be read. A claim may have been made; no row is changed.
     ConflictError
         Others committed during every attempt.
     """
@@ -178,7 +179,7 @@ def _in_place(store: ObjectStore, shard_by: Sequence[ShardBy], reader: WalReader
 
 
 def _left(store: ObjectStore, details: FirstIndexDetails) -> list[str]:
-    """Return what an upgrade that has died has left of shards; no WAL is among it, wherever that is."""
+    """Return what a crashed upgrade left of shards, never including a WAL."""
     wals = tuple(f"{directory}/" for directory in _wal_directories(store, details))
     listed = (one.path for shard in list_shards(store) for one in store.list(layout.shard_directory(shard)))
     return [path for path in listed if not path.startswith(wals)]

@@ -1,7 +1,7 @@
-"""What the versions of a key come to: the merge engine of a table, and how it is recorded.
+"""The merge engine of a table: how the versions of a key combine, and how that is recorded.
 
-It stands among the writer defaults of the MemWAL index, columns by field id. A table that has one carries the
-feature :data:`FEATURE`, on which everything stops that does not know of merge engines.
+It is stored among the writer defaults of the MemWAL index, with columns by field id. A table that has one
+carries the feature :data:`FEATURE`, which stops software that does not know merge engines.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from weir.format.recorded_columns import BIRTHS, with_births_noted, without_born
 __all__ = ["FEATURE", "MERGE_ENGINE", "EngineKind", "Function", "MergeEngine", "decode", "encode"]
 
 FEATURE = "merge_engine"
-"""Name of the feature that a table with an engine uses."""
+"""Name of the feature of tables with an engine."""
 
 MERGE_ENGINE = "weir.merge_engine"
-"""Key among the writer defaults under which the engine of a table is kept."""
+"""Key among the writer defaults that holds the engine of a table."""
 
 
 class EngineKind(StrEnum):
@@ -35,7 +35,7 @@ class EngineKind(StrEnum):
 
 
 class Function(StrEnum):
-    """What the values of a column become, of all versions of a key."""
+    """How the values of a column combine across the versions of a key."""
 
     LAST = "last"
     LAST_NON_NULL = "last_non_null"
@@ -60,12 +60,11 @@ class MergeEngine:
     kind : EngineKind
         How the versions become one row.
     sequence_by : str or None, default None
-        Of ``last_row``: the column whose highest value wins, whatever comes first.
+        For ``last_row``: the column whose highest value wins, whatever the order of arrival.
     functions : tuple of (str, Function), default ()
-        Of ``aggregation``: the columns with a function of their own. All others keep the last value that is
-        not null.
+        For ``aggregation``: the function of each column. All other columns keep the last non-null value.
     groups : tuple of (str, tuple of str), default ()
-        Of ``partial_update``: sequence columns, each with the columns that follow it.
+        For ``partial_update``: sequence columns, each with the columns it governs.
 
     Examples
     --------
@@ -80,19 +79,19 @@ class MergeEngine:
 
     @classmethod
     def first_row(cls) -> MergeEngine:
-        """Keep the first row of a key; what is written to the key later changes nothing."""
+        """Keep the first row of a key; later writes to the key change nothing."""
         return cls(EngineKind.FIRST_ROW)
 
     @classmethod
     def partial_update(cls, sequence_groups: Mapping[str, str | list[str]] | None = None) -> MergeEngine:
-        """Keep the last value of every column that is not null: a null keeps what is there.
+        """Keep the last non-null value of every column: a null leaves the existing value.
 
         Parameters
         ----------
         sequence_groups : mapping of str to list of str, optional
-            By sequence column the columns that follow it: they change together, nulls among them, and only if
-            the sequence of the row is at least as high as the one that is there. A row without a
-            sequence (null) leaves its group alone.
+            For each sequence column the columns it governs: they change together, nulls included, and only if
+            the row's sequence is at least as high as the stored one. A row whose sequence is null leaves the
+            group alone.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""What an index is made of, as a value: enough to build the same index on other rows."""
+"""The definition of an index as a value: enough to build the same index on other rows."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class IndexDefinition:
     kind : IndexKind
         What kind of index it is.
     parameters : mapping of str to object
-        What it is made with, by the names Lance's calls use. What is left out is for Lance to choose.
+        Its parameters, named as in Lance. Lance chooses the ones left out.
 
     Raises
     ------
     IndexDefinitionError
-        If a parameter is not one of the kind's.
+        If the kind has no such parameter.
     """
 
     name: str
@@ -96,7 +96,7 @@ class IndexDefinition:
         return str(self.parameters.get("metric", "l2")).lower()
 
     def check_column(self, schema: pa.Schema) -> None:
-        """Refuse a column that is not there or cannot have the index.
+        """Refuse a column that does not exist or cannot have the index.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""Which kind of index each column gets, from its type, what the user declares, and a sample of its values.
+"""Chooses the index of each column by its type, the user's declarations and a sample of its values.
 
-The policy-driven index build of column stores: enumerations get bitmaps, times what answers ranges,
-identifiers Bloom filters, numbers zone maps, text an inverted index, vectors partitions.
+Enumerations get bitmaps, times a kind that answers ranges, identifiers Bloom filters, numbers zone maps, text
+an inverted index, vectors partitions.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class IndexPolicy:
     Parameters
     ----------
     kinds : mapping of str to sequence of str
-        Columns for which it is decided already, and their kinds; an empty sequence for none.
+        The kinds for columns that are decided already; an empty sequence for no index.
     enumerations : sequence of str
-        Columns of text or numbers with few different values.
+        Columns of text or numbers with few distinct values.
     identifiers : sequence of str
-        Columns that are asked for single values.
+        Columns that are searched for single values.
     text : sequence of str
-        Columns in which words are searched for.
+        Columns that are searched for words.
     rows_per_zone : int
-        Rows of a zone, for which a zone map keeps the least and the greatest value. Fewer let a filter
-        skip more, for more metadata. Default 8,192.
+        Rows per zone, for which a zone map keeps the minimum and maximum. Smaller zones let a filter skip
+        more, at the cost of more metadata. Default 8,192.
     metric : str
         How vectors are compared: ``"l2"`` (default), ``"cosine"`` or ``"dot"``.
     max_enumeration_values : int
-        Different values in a sample of a column of text up to which it is taken for an enumeration
-        that nobody has declared. Default 100.
+        A text column with at most this many distinct values in the sample is treated as an enumeration, if
+        not declared otherwise. Default 100.
 
     Raises
     ------
@@ -90,23 +90,22 @@ class IndexPolicy:
     def plan(
         self, schema: pa.Schema, primary_key: Sequence[str] = (), sample: pa.Table | None = None
     ) -> tuple[IndexDefinition, ...]:
-        """Return the indexes that a table is to have, in the order of its columns.
+        """Return the indexes for a table, in the order of its columns.
 
         Parameters
         ----------
         schema : Schema
             The table's columns.
         primary_key : sequence of str, optional
-            Key columns. They have an index of their own, and get another one only if it is declared.
+            Key columns. They have their own index, and get another one only if declared.
         sample : Table, optional
-            Some rows. They tell text from enumerations and identifiers; without them, text that
-            nobody has declared gets a zone map, or a Bloom filter if its name says that it is an
-            identifier.
+            Some rows, which distinguish text from enumerations and identifiers; without them, undeclared text
+            gets a zone map, or a Bloom filter if the column's name suggests an identifier.
 
         Raises
         ------
         IndexDefinitionError
-            If a column that is declared does not exist, or cannot have the kind.
+            If a declared column does not exist, or cannot have that kind.
         """
         for name in (*self.kinds, *self.enumerations, *self.identifiers, *self.text):
             if name not in schema.names:
@@ -123,7 +122,7 @@ class IndexPolicy:
         )
 
     def definition(self, schema: pa.Schema, column: str, sample: pa.Table | None = None) -> IndexDefinition:
-        """Return the index that one column is to have.
+        """Return the index for one column.
 
         Raises
         ------
@@ -219,7 +218,7 @@ class IndexPolicy:
 
 
 def sub_vectors(type: pa.DataType) -> int:
-    """Return into how many parts a product quantiser cuts vectors of a type, where nobody says.
+    """Return the default number of subvectors of a product quantizer for a vector type.
 
     Examples
     --------

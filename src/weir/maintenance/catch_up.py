@@ -1,8 +1,8 @@
-"""Index catch-up: bringing the base table's indexes up to the rows that were merged into it.
+"""Index catch-up: adds merged rows to the base table's indexes.
 
-Lance MemWAL spec, "Index Catch-up". Plan on one machine what each index lacks; build segments over it
-wherever the runner takes them; commit the segments of each index together. Until then searches of the
-base table read the fragments that an index lacks, which is right and slower.
+Lance MemWAL spec, "Index Catch-up". One machine plans what each index lacks; tasks build segments for it
+wherever the runner executes them; the segments of each index are committed together. Until then searches of
+the base table read the fragments that an index lacks, which is correct but slower.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["CatchUpReport", "IndexCaughtUp", "catch_up_indexes"]
 _log = get_logger(__name__)
 
 _ROWS_PER_TASK = 1_000_000
-"""At least, as far as there are so many: every segment is one more for a search to ask."""
+"""At least this many if there are enough: every segment is one more for a search to read."""
 
 Action = Literal["extended", "built", "retrained", "nothing to do"]
 
@@ -57,15 +57,15 @@ class IndexCaughtUp:
     name : str
         The index.
     action : str
-        ``"extended"`` by segments over new rows, ``"built"`` for the first time or without rows that are
-        gone, ``"retrained"`` because its partitions had become unequal, or ``"nothing to do"``.
+        ``"extended"`` by segments for new rows, ``"built"`` for the first time or to drop deleted rows,
+        ``"retrained"`` because its partitions had become unequal, or ``"nothing to do"``.
     fragments : int
-        Fragments of the base table that it covers now and did not before.
+        Fragments of the base table that it covers now but did not before.
     segments : int
         Segments it has now.
     imbalance : float or None
-        For a vector index that has learnt something, how many times larger its largest partition was
-        than the smallest that is not empty.
+        For a trained vector index, how many times larger its largest partition was than its smallest
+        non-empty one.
     """
 
     name: str
@@ -108,24 +108,24 @@ def catch_up_indexes(
     without_gone: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CatchUpReport:
-    """Bring indexes of the base table up to its newest version.
+    """Add the rows of the newest version of the base table to its indexes.
 
-    Safe beside merges, compaction, readers and other calls of this function: what was built for a state
-    of an index that is gone is left away.
+    Safe to run concurrently with merges, compaction, readers and other calls of this function: what was built
+    for an outdated state of an index is discarded.
 
     Parameters
     ----------
     base : BaseTable
         The base table.
     runner : Runner
-        Builds the segments, and each index that is built anew as one task.
+        Builds the segments, and rebuilds each index that needs it as one task.
     names : collection of str, optional
         The indexes. Default: all that the table maintains.
     retrain_imbalance_threshold : float, default 5.0
-        A vector index that has rows it has not learnt from is trained again when its largest partition
-        is more than so many times larger than its smallest that is not empty.
+        A vector index with new rows is retrained when its largest partition is more than this many times
+        larger than its smallest non-empty one.
     without_gone : bool, default False
-        Whether an index of fragments that are gone is built anew: nobody finds their rows, but its files have
+        Whether to rebuild an index of removed fragments: no search finds their rows, but its files contain
         their values.
     on_progress : callable, optional
         Called with (steps done, steps in all).
@@ -188,7 +188,7 @@ def catch_up_indexes(
 
 
 def _with_names(base: BaseTable) -> BaseTable:
-    """Have the details name the maintained indexes that there are. Commits nothing where they do."""
+    """Make the details name the existing maintained indexes. Commits nothing if they do."""
 
     def named(details: IndexDetails) -> IndexDetails:
         return with_maintained_named(details, base.dataset)
@@ -232,9 +232,9 @@ def _plan(base: BaseTable, index: ExistingIndex, threshold: float, *, without_go
 
 
 def _tasks(base: BaseTable, work: _Work) -> Iterator[SegmentTask]:
-    """Cut what an index lacks into tasks of about as many rows, each over fragments in a row.
+    """Divide what an index lacks into tasks of about equal numbers of rows, each over consecutive fragments.
 
-    Into so few that their segments need not be made one right afterwards.
+    Few enough that their segments need not be combined right afterwards.
     """
     if work.index.definition is None:
         return

@@ -70,7 +70,7 @@ def close_shards(
     schema : Schema
         Columns of the table, for the fence entries.
     on_wait : callable, optional
-        Called with whose lease is waited for, when the waiting begins.
+        Called when a wait for a lease begins, with whose lease it is.
     """
     last: Lease | None = None
     taken: list[ShardLease] = []

@@ -1,7 +1,7 @@
-"""Compaction of the base table: fewer, larger fragments, and no deleted rows in them.
+"""Compaction of the base table: fewer, larger fragments without deleted rows.
 
-The library plans which fragments to rewrite, each task writes the new ones wherever the runner takes it,
-and the plan's maker commits. Indexes move along.
+The library plans which fragments to rewrite, each task writes new ones wherever the runner executes it, and
+the planning process commits. Indexes are remapped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = get_logger(__name__)
 
 _DEFAULT_MAX_DELETED = 0.1
 _LARGE_SHARE = 0.5
-"""Of the rows to make fragments of: a fragment with so many is not written anew to be a little larger."""
+"""Share of the target rows at which a fragment is large enough not to be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class CompactReport(ShownAsTable):
     Parameters
     ----------
     fragments_removed, fragments_added : int
-        Fragments that were rewritten, and those that took their place.
+        Fragments that were rewritten, and their replacements.
     tasks, tasks_lost : int
-        Rewrites that were planned, and those that were left away because a merge had changed their
-        fragments meanwhile; the next compaction plans them again.
+        Rewrites that were planned, and those that were discarded because a merge had changed their fragments
+        meanwhile; the next compaction plans them again.
     version : int
         Version of the base table afterwards.
     """
@@ -81,14 +81,14 @@ class CompactReport(ShownAsTable):
 
 
 def rewrite(task: CompactTask) -> RewriteResult:
-    """Write the new fragments of one task; nothing refers to them yet.
+    """Write the new fragments of one task; nothing references them yet.
 
     Raises
     ------
     SnapshotExpiredError
         If the version has been cleaned up.
     CorruptionError
-        A file that is to be rewritten is not what was written, as far as there are checksums.
+        A file to be rewritten is damaged, as far as checksums show.
     StorageError
         If the library fails.
     """
@@ -109,10 +109,10 @@ def compact(
     max_deleted: float = _DEFAULT_MAX_DELETED,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CompactReport:
-    """Rewrite small fragments, and those with many deleted rows, into large ones without.
+    """Rewrite small fragments, and those with many deleted rows, into large ones without deleted rows.
 
-    Safe beside writers, readers, merges and other compactions: of two that change the same fragments,
-    the first to commit wins, and what a compaction loses costs only its own work.
+    Safe to run concurrently with writers, readers, merges and other compactions: if two change the same
+    fragments, the first to commit wins, and a compaction that loses has only wasted its own work.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def compact(
     runner : Runner
         Writes the new fragments.
     rows_per_fragment : int, default 1,048,576
-        Rows to make fragments of; one with half as many stays as it is.
+        Target rows per fragment; a fragment with half as many is left as it is.
     max_deleted : float, default 0.1
         Share of a fragment's rows that may be deleted before it is rewritten, from 0 to 1.
     on_progress : callable, optional
@@ -132,9 +132,9 @@ def compact(
     OptionError
         If an option is out of range.
     TableError
-        An index of the table that this one was branched or cloned from is of a kind that Weir does not build.
+        The table was branched or cloned, and its source has an index of a kind that Weir does not build.
     CorruptionError
-        A file of rows or of an index is not what was written, as far as there are checksums.
+        A data or index file is damaged, as far as checksums show.
     """
     if not isinstance(rows_per_fragment, int) or isinstance(rows_per_fragment, bool) or rows_per_fragment < 1:
         raise OptionError(
@@ -214,7 +214,7 @@ def _told(report: CompactReport) -> CompactReport:
 
 
 def _left_alone(base: BaseTable, rows_per_fragment: int, max_deleted: float) -> list[int]:
-    """Return the fragments that are large enough, and have lost few rows."""
+    """Return the fragments that are large enough and have few deleted rows."""
     return [
         one.fragment_id
         for one in base.dataset.get_fragments()
@@ -228,10 +228,10 @@ def _is_large(rows: int, rows_per_fragment: int) -> bool:
 
 
 def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
-    """Let indexes cover small fragments by one segment each.
+    """Make each index cover small fragments with a single segment.
 
-    The library makes one fragment only of those that the same segments cover, and every merge leaves a
-    fragment with a segment of its own.
+    The library combines only fragments that the same segments cover, and every merge leaves a fragment with
+    its own segment.
     """
     rows = {one.fragment_id: one.count_rows() for one in base.dataset.get_fragments()}
     small = {one for one, count in rows.items() if not _is_large(count, rows_per_fragment)}
@@ -246,10 +246,10 @@ def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
 
 
 def _with_own_segments(base: BaseTable) -> BaseTable:
-    """Let no index of a branch or a shallow clone go on in files of its source.
+    """Rewrite indexes of a branch or a shallow clone whose files belong to its source.
 
-    The library writes what it moves along below this table, and goes on looking for it below the source:
-    nothing that asks the index could be read any more.
+    The library writes remapped index files below this table but keeps looking for them below the source,
+    which would make every query that uses the index fail.
     """
     for index in _borrowed(base):
         base = unite_segments(base, index.name, len(index.segments))
@@ -274,7 +274,7 @@ def _borrowed(base: BaseTable) -> list[ExistingIndex]:
 def _commit(
     base: BaseTable, results: list[RewriteResult], options: CompactionOptions
 ) -> tuple[BaseTable, list[RewriteResult]]:
-    """Commit rewrites, all together if nothing stands in the way, else each for itself."""
+    """Commit rewrites, all together if there is no conflict, otherwise one by one."""
     if not results:
         return base.latest(), []
 

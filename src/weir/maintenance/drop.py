@@ -1,9 +1,9 @@
-"""Removing a table: everybody is told that it is gone before anything of it is.
+"""Removal of a table: it is declared gone before any part of it is deleted.
 
-The first step is a version of the base table that says so. From then on nobody opens the table, and whoever
-has it open finds out at the next look at the base table. Then its shards are fenced and sealed, its writers
-have stopped, and its objects are deleted; that version of the base table last. A call that dies on the way is
-repeated.
+The first step publishes a version of the base table that says so. From then on the table cannot be opened,
+and processes that have it open find out when they next check the base table. Then its shards are fenced and
+sealed, so that its writers stop, and its objects are deleted, that version of the base table last. After a
+crash the call is repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ __all__ = ["DropReport", "drop_table"]
 
 _MAX_ATTEMPTS = 64
 _BATCH = 1000
-# What is below a table: nothing else at its place is touched. Shards first, whose rows are nowhere else.
+# The directories of a table; nothing else at its location is touched. Shards first: their rows are nowhere
+# else.
 _DIRECTORIES = (layout.MEM_WAL, "_weir", "tree", "_refs", "_indices", "_deletions", "data", "_transactions")
 
 _log = get_logger(__name__)
@@ -45,7 +46,7 @@ class DropReport(ShownAsTable):
     uri : str
         Where the table was.
     objects, bytes : int
-        What this call has deleted.
+        Number and bytes of the objects that this call deleted.
     """
 
     uri: str
@@ -64,32 +65,32 @@ def drop_table(
     on_progress: Callable[[int, int], None] | None = None,
     on_wait: Callable[[LeaseHeldError], None] | None = None,
 ) -> DropReport:
-    """Remove a table. Repeat a call that did not come to its end.
+    """Remove a table. A call that did not finish can be repeated.
 
     Parameters
     ----------
     store : ObjectStore
         Where the table is.
     takeover : bool
-        Whether to fence writers that are at work.
+        Whether to fence active writers.
     on_progress : callable, optional
         Called with (objects deleted, objects in all).
     on_wait : callable, optional
-        Called with whose lease is waited for, when the waiting begins.
+        Called when a wait for a lease begins, with whose lease it is.
 
     Raises
     ------
     TableNotFoundError
-        There is no table, or a Lance dataset that is not one.
+        There is no table, or a Lance dataset that is not a Weir table.
     LeaseHeldError
-        A writer is at work, and is not to be fenced. Nothing was changed.
+        A writer is active, and ``takeover`` is not set. Nothing was changed.
     """
     dataset = open_dataset(store)
     if not takeover:
         refuse_live_writers(store, list_shards(store))
     newest = _say_so(store)
     failpoint.reach("drop.after_saying_so")
-    # A writer that was at work may have made another shard meanwhile.
+    # An active writer may have created another shard meanwhile.
     closed: set[Any] = set()
     while shards := [one for one in list_shards(store) if one not in closed]:
         close_shards(store, shards, dataset.schema, on_wait=on_wait)
@@ -111,7 +112,7 @@ def drop_table(
 
 
 def _say_so(store: ObjectStore) -> str:
-    """Publish a version that says that the table is dropped, unless the newest does; return its path."""
+    """Publish a version that declares the table dropped, unless the newest does; return its path."""
     for attempt in range(_MAX_ATTEMPTS):
         wait_for_turn(attempt)
         manifest = read_manifest(store, open_dataset(store).version)

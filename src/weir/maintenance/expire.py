@@ -1,7 +1,7 @@
-"""Removing the rows that have expired from the base table.
+"""Removes expired rows from the base table.
 
-No read shows them from the instant on; this gives their place back. A fragment of which no row is left goes
-as a whole, without being read or written.
+Reads skip them from the moment they expire; this frees their space. A fragment whose rows have all expired is
+removed as a whole, without being read or written.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class ExpireReport:
     Parameters
     ----------
     rows : int
-        Rows of the base table that had expired.
+        Expired rows removed from the base table.
     fragments : int
-        Fragments that went as a whole.
+        Fragments that were removed as a whole.
     version : int
         Version of the base table afterwards.
     """
@@ -41,7 +41,7 @@ class ExpireReport:
 
 
 def expire_rows(base: BaseTable) -> ExpireReport:
-    """Delete the rows of the base table that have expired. Those above it go once they are merged.
+    """Delete expired rows of the base table. Unmerged rows are removed after their merge.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""One round of everything that keeps a table fast and small, in the order in which each helps the next."""
+"""One round of maintenance: everything that keeps a table fast and small, each step preparing the next."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class MaintenanceReport(ShownAsTable):
     Parameters
     ----------
     merge : MergeReport
-        Generations into the base table.
+        The merge of generations into the base table.
     compact : CompactReport
-        Fragments of the base table into larger ones.
+        The compaction of the base table.
     indexes : CatchUpReport
-        Indexes up to the merged rows.
+        The index catch-up.
     expired : ExpireReport
-        Rows of the base table that had expired.
+        The removal of expired rows.
     garbage : GarbageReport
-        What nothing needs any more.
+        The garbage collection.
     """
 
     merge: MergeReport

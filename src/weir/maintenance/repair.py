@@ -1,7 +1,7 @@
-"""Repairs of a table: what is found that can be put right without a row lost, and doing it.
+"""Repair of a table: finds and fixes whatever can be fixed without losing a row.
 
-Each kind of repair is a type of its own, planned by looking alone, so that what would be done can be shown
-first. Repairs are made one after the other; one that others have made meanwhile is passed over.
+Each kind of repair is a separate type and is planned without writing, so that a dry run can show it. Repairs
+are made one after the other; a repair that another process made meanwhile is skipped.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RepairReport(ShownAsTable):
-    """What was repaired, or would be.
+    """What was repaired, or would be in a dry run.
 
     Parameters
     ----------
     repairs : tuple of ShardRepair, VersionRepair, IndexRepair or SetAsideStrayEntries
-        The repairs, in the order in which they are made.
+        The repairs, in the order they are made.
     dry_run : bool
-        Whether nothing was done.
+        Whether it was a dry run, which changes nothing.
     version : int
         The newest version of the base table.
     """
@@ -53,7 +53,7 @@ def repair_table(
     shards: TableShards, *, dry_run: bool = False, prefer: UUID | None = None, as_clone: bool = False
 ) -> RepairReport:
     """Repair whatever can be repaired without losing a row. See :meth:`weir.TableMaintenance.repair`."""
-    # Shards are looked at beside a base table that is sound.
+    # Shards are checked against a base table that is sound.
     versions = repair_versions(shards.base.store, dry_run=dry_run)
     repairs: list[ShardRepair | VersionRepair | IndexRepair | SetAsideStrayEntries] = [*versions]
     strays = repair_logs(shards.base.store, shards.base.namespace, dry_run=dry_run)

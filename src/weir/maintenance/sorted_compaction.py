@@ -115,7 +115,7 @@ def sort_fragments(task: SortTask) -> SortedFragments:
     SnapshotExpiredError
         If the version has been cleaned up.
     CorruptionError
-        A file that is to be rewritten is not what was written, as far as there are checksums.
+        A file to be rewritten is damaged, as far as checksums show.
     StorageError
         If the library fails.
     """

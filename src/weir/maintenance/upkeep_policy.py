@@ -1,4 +1,4 @@
-"""When a table that looks after itself is merged, compacted and collected."""
+"""When background upkeep merges, compacts and garbage-collects a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.merge.policy import MergePolicy
 __all__ = ["MAINTENANCE_VARIABLE", "UpkeepPolicy", "chosen_policy"]
 
 MAINTENANCE_VARIABLE = "WEIR_MAINTENANCE"
-"""The environment variable that says whether tables look after themselves, where nothing else does."""
+"""The environment variable that switches upkeep on or off, if no option does."""
 
 _MERGE = MergePolicy(min_share=0.1, max_generations=16, max_age=timedelta(minutes=1))
 
@@ -27,25 +27,25 @@ class UpkeepPolicy:
     Parameters
     ----------
     merge : MergePolicy
-        Says whether what was flushed is merged now. Default: as soon as it is a tenth of the base table, a
-        shard has 16 generations, or one of them is a minute old.
+        Decides whether flushed rows are merged now. Default: as soon as they are a tenth of the base table, a
+        shard has 16 generations, or a generation is a minute old.
     compact_every : timedelta
-        How long after a merge the next compaction comes. Default 5 minutes.
+        Time from a merge to the next compaction. Default 5 minutes.
     collect_every : timedelta
-        How long after a merge the next garbage collection comes. Default 5 minutes.
+        Time from a merge to the next garbage collection. Default 5 minutes.
     horizon : timedelta
-        How long garbage stays after it was marked. Default 15 minutes.
+        How long garbage is kept after it was marked. Default 15 minutes.
     look_every : timedelta
-        How often to look at a table for what writers elsewhere have left, and for logs of writers that have
-        died. Default 5 minutes.
+        How often to check a table for flushes by writers elsewhere and for logs of dead writers. Default 5
+        minutes.
     max_share : float
-        The share of the time that the upkeep of all tables of an engine works at most: after work it rests,
-        though never for more than a minute. Default 0.5. It has one thread.
+        The largest share of the time that the engine's upkeep thread may work, for all tables together: after
+        work it pauses, though never for more than a minute. Default 0.5.
 
     Raises
     ------
     OptionError
-        If a length of time is none, or not above 0, or the share is not above 0 and at most 1.
+        If a duration is not one or not above 0, or the share is not above 0 and at most 1.
     """
 
     merge: MergePolicy = _MERGE
@@ -73,12 +73,12 @@ class UpkeepPolicy:
 
 
 def chosen_policy(maintenance: object) -> UpkeepPolicy | None:
-    """Return the policy that an option asks for, or None for no upkeep.
+    """Return the policy that an option selects, or None for no upkeep.
 
     Parameters
     ----------
     maintenance : {"auto", "off"}, UpkeepPolicy or None
-        The option. None: what the environment variable ``WEIR_MAINTENANCE`` says, or ``"auto"``.
+        The option. None: the environment variable ``WEIR_MAINTENANCE``, or ``"auto"``.
 
     Raises
     ------

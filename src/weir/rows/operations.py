@@ -1,4 +1,4 @@
-"""What one write may do to rows: values that :meth:`weir.write.table_writer.TableWriter.apply` takes."""
+"""The operations of one write, as values that :meth:`weir.write.table_writer.TableWriter.apply` takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Upsert:
     rows : table-like
         The rows.
     condition : str, optional
-        SQL over the present row, with the values of the new one as ``new.<column>``. Where it does not hold
+        SQL over the existing row, with the values of the new one as ``new.<column>``. If it does not hold,
         the row stays as it is. Rows that do not exist are written.
 
     Examples
@@ -47,16 +47,17 @@ class Insert:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patch:
-    """Change the columns that are given, and keep the others.
+    """Change the given columns, and keep the others.
 
     Parameters
     ----------
     rows : table-like
-        Keys, and the columns to be set. In a list of dicts every row sets what it has.
+        Keys, and the columns to set. In a list of dicts every row sets the columns it has.
     condition : str, optional
         As for :class:`Upsert`.
     missing : {"skip", "insert"}, default "skip"
-        What becomes of rows that do not exist: nothing, or they are made, with null in the other columns.
+        What to do with keys that do not exist: ``"skip"`` them, or ``"insert"`` rows with null in the other
+        columns.
     """
 
     rows: RowInput
@@ -71,9 +72,9 @@ class Delete:
     Parameters
     ----------
     keys : list, Array or table-like
-        Keys alone, or rows that hold them.
+        Keys alone, or rows that contain them.
     condition : str, optional
-        SQL over the present row. With one, keys that do not exist are not done.
+        SQL over the existing row. With a condition, keys that do not exist count as skipped.
     """
 
     keys: RowInput
@@ -81,4 +82,4 @@ class Delete:
 
 
 OperationInput: TypeAlias = Upsert | Insert | Patch | Delete
-"""What one write may do to rows."""
+"""An operation of one write."""

@@ -1,1 +1,1 @@
-"""The front door."""
+"""The public interface: tables and everything a user does with them."""

@@ -1,4 +1,4 @@
-"""Databases of LanceDB: directories in which each table is a dataset, ``NAME.lance``."""
+"""LanceDB databases: directories in which each table is a dataset ``NAME.lance``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VERSIONS = "_versions"
 def database_tables(
     uri: str | Path, *, storage_options: Mapping[str, str] | None = None, fsync: bool = True
 ) -> dict[str, str]:
-    """Return where the tables of a LanceDB database are, by name; none of what is a table itself.
+    """Return the locations of the tables of a LanceDB database, by name; none if it is itself a table.
 
-    One listing. Not all of them need have a write spec; :func:`weir.open` refuses those that have none.
+    Takes one listing. Some may have no write spec; :func:`weir.open` refuses those.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Deleting by filter from a table whose rows are only added.
+"""Deletes by filter from an append-only table.
 
-Nothing in the log can name such a row. So what the log has is flushed and merged first, and then the rows
-go from the base table, in one commit. Rows that are added while that is under way stay.
+Rows without a key cannot be named in the log. So the log is flushed and merged first, and then one commit
+removes the rows from the base table. Rows added meanwhile stay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["delete_appended"]
 def delete_appended(
     reader: TableReader, where: str, limit: int | None, held: Collection[UUID]
 ) -> tuple[int, int]:
-    """Delete the rows that match a filter; return how many, and how many match and are left.
+    """Delete the rows that match a filter; return how many were deleted, and how many matching rows are left.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ def delete_appended(
     limit : int or None
         The most rows to delete.
     held : collection of UUID
-        The shards that the process writes, and has flushed.
+        The shards that this process writes and has flushed.
 
     Raises
     ------
     FilterError
         If the filter cannot be used. Nothing was deleted.
     LeaseHeldError
-        If rows that match wait for a flush by a writer of another process. Nothing was deleted.
+        If matching rows wait for a flush by a writer of another process. Nothing was deleted.
     """
     check_filter(reader.base.schema, where)
     where = fitted_filter(where, reader.base.schema)
@@ -86,7 +86,7 @@ def _delete(base: BaseTable, dataset: lance.LanceDataset, where: str, limit: int
 def _refuse_unmerged(snapshot: ReadSnapshot, where: str, held: Collection[UUID]) -> None:
     for view in snapshot.shards:
         if view.shard_id in held:
-            continue  # what is there by now was added since the call began
+            continue  # any rows there now were added after the call began
         levels = snapshot.shard_levels(view).levels
         if any(level.matching(where).any() for level in levels):
             raise LeaseHeldError(

@@ -1,4 +1,4 @@
-"""An engine: opens tables that share its caches, its threads and its limits."""
+"""The engine: opens tables that share its caches, threads and limits."""
 
 from __future__ import annotations
 
@@ -26,31 +26,30 @@ __all__ = ["Engine"]
 class Engine(EngineContext):
     """What the tables of one process share: a read cache, memory for unflushed rows, threads, metrics.
 
-    :func:`weir.open` and its kin use the engine of the process, with the limits that are the defaults here.
-    A service makes an engine of its own, with limits of its own, and opens its tables with it.
+    :func:`weir.open` and the other functions use the engine of the process, with the default limits below. A
+    service creates its own engine with its own limits, and opens its tables with it.
 
     Parameters
     ----------
     memory : int, optional
         Bytes for the read cache and for unflushed rows together, half for each. Default 2 GiB.
     read_cache_bytes : int, optional
-        Bytes that everything takes that was read and is kept. Default: half of ``memory``.
+        Bytes for the cache of what was read. Default: half of ``memory``.
     unflushed_bytes : int, optional
-        Bytes that rows of all writers together may take before they are flushed. Default: half of ``memory``.
+        Bytes for unflushed rows of all writers together. Default: half of ``memory``.
     threads : int, optional
-        How many threads there are at most for each kind of work: requests to a store, sources of a read,
-        waiting for appends, flushes. They start when they are needed. Default: as many as pay, under 50
-        in all.
+        Most threads for each kind of work: requests to a store, sources of a read, waiting for appends,
+        flushes. They start when needed. Default: as many as are useful, under 50 in all.
     maintenance : {"auto", "off"} or UpkeepPolicy, optional
-        Whether tables look after themselves: ``"auto"``, or a policy, has those that are written through the
-        engine merged, compacted and collected in the background, their indexes caught up, and what writers
-        that died have left in logs flushed; one process at a time for each table. Default: what the
-        environment variable ``WEIR_MAINTENANCE`` says, or ``"auto"``.
+        Whether tables maintain themselves: with ``"auto"`` or a policy, tables written through the engine are
+        merged, compacted, indexed and garbage-collected in the background, and what dead writers left in logs
+        is flushed; one process at a time does this for each table. Default: what the environment variable
+        ``WEIR_MAINTENANCE`` says, or ``"auto"``.
 
     Raises
     ------
     OptionError
-        If a limit is no whole number of at least 1, or ``maintenance`` is none of these.
+        If a limit is not an integer of at least 1, or ``maintenance`` is none of these.
 
     Examples
     --------
@@ -93,21 +92,21 @@ class Engine(EngineContext):
         self._upkeep = None if policy is None else Upkeep(self, policy)
 
     def open(self, uri: str | Path, **options: Any) -> Table:
-        """Open a table that shares what the engine has. Options as for :func:`weir.open`."""
+        """Open a table on this engine. Options as for :func:`weir.open`."""
         return open(uri, engine=self, **options)
 
     def create(self, uri: str | Path, schema: pa.Schema, **options: Any) -> Table:
-        """Create a table that shares what the engine has. Options as for :func:`weir.create`."""
+        """Create a table on this engine. Options as for :func:`weir.create`."""
         return create(uri, schema, engine=self, **options)
 
     def adopt(self, uri: str | Path, **options: Any) -> Table:
-        """Turn a Lance dataset into a table that shares it too. Options as for :func:`weir.adopt`."""
+        """Turn a Lance dataset into a table on this engine. Options as for :func:`weir.adopt`."""
         return adopt(uri, engine=self, **options)
 
     def close(self) -> None:
-        """End the upkeep and the threads, and let go of what is cached. Idempotent.
+        """Stop upkeep and threads, and drop the cache. Idempotent.
 
-        Tables of the engine can be read on, and start threads again; close their writers before.
+        Tables of the engine remain readable, and start threads again; close their writers first.
         """
         if self._upkeep is not None:
             self._upkeep.stop()

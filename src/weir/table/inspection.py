@@ -1,4 +1,4 @@
-"""Looking into what a table has stored: :attr:`weir.Table.inspect`."""
+"""Inspection of what a table has stored: :attr:`weir.Table.inspect`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TableInspection:
         Returns
         -------
         Description
-            What it says, and what is wrong with it: what is broken is described as far as it can be read.
+            Its content and its problems; a damaged object is described as far as it can be read.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-"""What other parts of Weir need of a table and its users do not: :attr:`weir.Table.internals`.
+"""The parts of a table that only other parts of Weir use: :attr:`weir.Table.internals`.
 
-Spark's tasks split rows by shard and stage them where they are; the driver publishes them. Nothing here is
+Spark's tasks split rows by shard and stage them on the executors; the driver publishes them. Nothing here is
 part of the public interface.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["StagedGeneration", "TableInternals"]
 
 
 class TableInternals:
-    """The parts of a table that route, stage and keep something beside it. For Weir's own parts alone.
+    """Routing, staging and storage of a table. For Weir's own use.
 
     Parameters
     ----------
@@ -37,63 +37,61 @@ class TableInternals:
 
     @property
     def store(self) -> ObjectStore:
-        """The store that holds the table, for parts of Weir that keep something beside it."""
+        """The store that holds the table, for parts of Weir that keep objects beside it."""
         return self._table.store
 
     @property
     def base(self) -> BaseTable:
-        """The base table at the newest version that has been seen."""
+        """The base table at the newest version seen."""
         return self._table.base
 
     @property
     def sharding(self) -> TableSharding:
-        """What follows from the table's shard spec."""
+        """What is derived from the table's shard spec."""
         return self._table.sharding
 
     @property
     def reader(self) -> TableReader:
-        """What answers the table's reads."""
+        """The reader of the table."""
         return self._table.reader
 
     @property
     def row_schema(self) -> pa.Schema:
-        """The columns with their field ids, and ``_tombstone``, for whoever makes rows to write later."""
+        """The columns with their field ids, and ``_tombstone``, for preparing rows to write later."""
         return self._table.base.row_schema
 
     def follow(self) -> pa.Schema:
-        """Take over what others have altered since the table was opened or last read; return its columns."""
+        """Adopt alterations made since the table was opened or last read; return its columns."""
         return self._table.reader.snapshots.follow().schema
 
     @property
     def router(self) -> Router:
-        """What splits rows by shard, for whoever routes them before they are written. Can be pickled."""
+        """The router that splits rows by shard before they are written. Can be pickled."""
         return self._table.sharding.router
 
     def stage(
         self, shard: ShardValues, rows: pa.Table, *, spec_id: int, indexed: bool = True
     ) -> StagedGeneration:
-        """Write rows of one shard as a generation that nothing refers to, for its writer to publish.
+        """Write rows of one shard as an unreferenced generation, for a writer to publish.
 
-        For writes of many machines at once: whoever commits them publishes what all have staged with
-        :meth:`TableWriter.publish_routed`, within 12 hours. Claims nothing, and changes nothing that can
-        be read.
+        For writes by many machines at once: the committer publishes what all have staged with
+        :meth:`TableWriter.publish_routed`, within 12 hours. Claims nothing and changes nothing visible.
 
         Parameters
         ----------
         shard : ShardValues
-            The shard, as :attr:`router` tells it.
+            The shard, as :attr:`router` returns it.
         rows : Table
-            Rows of that shard in the schema of log entries, in their order; of several with one key the
-            last counts.
+            Rows of that shard in the schema of log entries, in order; of several with one key the last wins.
         spec_id : int
             The shard spec that they were routed by.
         indexed : bool, default True
-            Whether the generation has the table's indexes; it is read without them as well.
+            Whether the generation gets the table's indexes; it can be read without them.
 
         Raises
         ------
         ConflictError
-            If the table is sharded by another rule by now. Nothing was written.
+            If the table was resharded meanwhile. Nothing was written.
         """
         self._table.make_own()
         if self._table.sharding.spec.spec_id != spec_id:
@@ -115,12 +113,12 @@ class TableInternals:
         )
 
     def staged_rows(self, staged: StagedGeneration) -> pa.Table:
-        """Return the rows of a generation that was staged, in the schema of log entries.
+        """Return the rows of a staged generation, in the schema of log entries.
 
         Raises
         ------
         CorruptionError
-            If it is damaged, or not there.
+            If it is damaged or missing.
         """
         schema = self.row_schema
         batches = staged_rows(self._table.store, staged.shard_id, staged.flushed.path, schema)

@@ -1,4 +1,4 @@
-"""The writer that a table keeps for calls that bring none: opened with the first, let go when idle."""
+"""The writer that a table keeps for calls without one: opened by the first call, closed when idle."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ Result = TypeVar("Result")
 _IDLE_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
-# A shard is lost, or takes no more. Where somebody else holds one, or there was no room, a writer writes on.
+# The shard is lost or accepts no more writes. If a shard is held elsewhere, or there was no room, the writer
+# stays usable.
 _OF_NO_USE_ANY_MORE = (FencedError, ShardSealedError, WriterClosedError)
 
-# Those of this process: one lets the others of the same table have its shards.
+# The kept writers of this process: each gives its shards to others of the same table.
 _living: Living[KeptWriter] = Living()
 
 
 class KeptWriter:
-    """Runs single writes of a table with a writer that is kept for the next ones. Safe from many threads.
+    """Runs single writes of a table with a writer that is kept for the next ones. Thread-safe.
 
-    Its shards are given back when nothing was written for five seconds, when this process asks for a writer
-    of the table, and when the process ends.
+    Its shards are released when nothing was written for five seconds, when this process opens a writer of the
+    table, and when the process ends.
 
     Parameters
     ----------
@@ -53,12 +54,12 @@ class KeptWriter:
         _living.add(self)
 
     def write(self, write: Callable[[TableWriter], Result], lease_wait: float) -> Result:
-        """Return what a write returns; where somebody else holds a shard, wait so many seconds for it.
+        """Return the result of a write; if another writer holds a shard, wait this many seconds for it.
 
         Raises
         ------
         LeaseHeldError
-            If somebody held it all that time. Nothing was written.
+            If it was held all that time. Nothing was written.
         """
         give_up = time.monotonic() + lease_wait
         pause = _FIRST_PAUSE
@@ -66,7 +67,7 @@ class KeptWriter:
             try:
                 return self._write(write)
             except LeaseHeldError:
-                # Perhaps another table object of this process keeps it.
+                # Another table object of this process may keep it.
                 if not _release(self.where, but=self):
                     left = give_up - time.monotonic()
                     if left <= 0:
@@ -77,7 +78,7 @@ class KeptWriter:
     def _write(self, write: Callable[[TableWriter], Result]) -> Result:
         with self._lock:
             while self._retired is not None:
-                # Its shards are free when the last of its writes has ended.
+                # Its shards become free when its last write has ended.
                 self._changed.wait()
             if self._writer is None:
                 self._writer = self._open_writer()
@@ -98,11 +99,11 @@ class KeptWriter:
                 self._watch()
 
     def _close_retired(self) -> None:
-        """Close a writer that writes no more, once what other threads write with it has come to its end."""
+        """Close a writer that can no longer write, once the writes of other threads with it have ended."""
         if self._retired is None or self._users:
             return
         try:
-            # What it fails with is known: a write has raised it.
+            # Its error is known: a write has raised it.
             with suppress(WeirError):
                 self._retired.close()
         finally:
@@ -125,20 +126,20 @@ class KeptWriter:
         self.let_go()
 
     def let_go(self) -> bool:
-        """Give the shards back, unless a write is going on. Returns whether there was a writer to end."""
+        """Release the shards, unless a write is running. Return whether there was a writer to close."""
         with self._lock:
             if self._users or self._writer is None:
                 return False
             writer, self._writer = self._writer, None
-            # Under the lock: a write that comes now would find the shards still held. What could not be
-            # flushed is in their logs, for whoever claims them next.
+            # Under the lock: a write that arrives now would find the shards still held. Rows that could not
+            # be flushed are in their logs, for the next writer.
             with suppress(WeirError):
                 writer.close()
         return True
 
 
 def release_kept(where: str) -> None:
-    """Let go of the shards of a table that kept writers of this process hold."""
+    """Release the shards of a table that kept writers of this process hold."""
     _release(where)
 
 

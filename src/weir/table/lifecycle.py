@@ -1,4 +1,4 @@
-"""Making, opening, copying and removing whole tables: the functions of the front door."""
+"""Creating, opening, copying and removing tables: the functions of the public interface."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from weir.table.table import Table
 
 __all__ = ["adopt", "clone", "create", "drop", "open", "upgrade"]
 
-# How long garbage collection keeps the state that a clone is made of, if the process dies meanwhile.
+# How long garbage collection keeps the state being cloned, if the process dies meanwhile.
 _CLONE_RETENTION = timedelta(hours=1)
 
 
@@ -162,7 +162,7 @@ def create(
         with table.writer() as writer:
             writer.upsert(rows)
     except BaseException:
-        # All or nothing: the same call may be made again.
+        # All or nothing, so the same call can be repeated.
         with suppress(WeirError):
             drop_table(store)
         raise
@@ -202,7 +202,7 @@ def open(
 
 
 def _open_base(store: ObjectStore) -> BaseTable:
-    """Open the base table, and meanwhile look where the first read will begin."""
+    """Open the base table, and at the same time look up where the first read will begin."""
     if store.is_local:
         return BaseTable.open(store)
 

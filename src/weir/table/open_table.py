@@ -54,7 +54,7 @@ class OpenTable:
 
     @property
     def base(self) -> BaseTable:
-        """The base table at the newest version that has been seen."""
+        """The base table at the newest version seen."""
         return self.reader.base
 
     def make_own(self) -> None:

@@ -75,7 +75,7 @@ class TableReader:
 
     @property
     def base(self) -> BaseTable:
-        """The base table at the newest version that has been seen."""
+        """The base table at the newest version seen."""
         return self.snapshots.base
 
     def follow(self, base: BaseTable) -> None:

@@ -1,12 +1,12 @@
-"""Tables that look after themselves: merged, compacted and collected in the background, when it is due.
+"""Upkeep in the background: tables are merged, compacted and garbage-collected when it is due.
 
-One thread of an engine looks after all tables that are written in the process. A table is looked at when a
-writer of this process has flushed something, and every few minutes for what others have left; the longer a
-table is at rest, the more rarely, up to an hour. Such a look writes nothing, and nothing is done in between.
-A lease keeps the upkeep of a table to one process at a time. Merges and flushes give way to reads and writes
-(:mod:`weir.engine.throttle`), and the thread works no larger share of the time than its policy says. A
-process that ends has it break off before its next step: what a step of it has done stays, and the rest is
-done by whoever looks after the table next.
+One thread of an engine maintains all tables that are written in the process. It checks a table when a writer
+of this process has flushed something, and every few minutes for what others have left; an idle table is
+checked less and less often, down to once an hour. A check writes nothing, and nothing happens between checks.
+A lease limits the upkeep of a table to one process at a time. Merges and flushes yield to reads and writes
+(:mod:`weir.engine.throttle`), and the thread works at most the share of the time that its policy allows. When
+the process ends, upkeep stops before its next step: completed steps stay, and the process that maintains the
+table next does the rest.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ Result = TypeVar("Result")
 
 
 class _BrokenOffError(Exception):
-    """The upkeep is to end: what is going on is broken off."""
+    """Upkeep has to stop: the current work is interrupted."""
 
 
 class _ThisThread:
-    """Runs tasks one after the other on the thread that asks: nobody waits for others when the process ends.
+    """Runs tasks one after the other on the calling thread: when the process ends, no others are waited for.
 
     Parameters
     ----------
     check : callable
-        Called before every task; raises to break off.
+        Called before every task; raises to interrupt.
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class _ThisThread:
 
 @dataclass(eq=False, slots=True)
 class _Tended:
-    """A table that is looked after, and when each part is due, by the uptime of the process."""
+    """A maintained table, and when each job is due, by the uptime of the process."""
 
     store: ObjectStore
     due: float
@@ -81,24 +81,24 @@ class _Tended:
     compact_at: float | None = None
     collect_at: float | None = None
     failures: int = 0
-    # Looks in a row that found nothing to do; below 0 before the first.
+    # Consecutive checks that found nothing to do; below 0 before the first.
     idle_looks: int = -1
     table: OpenTable | None = field(default=None, repr=False)
-    # What it was opened through since: the former may be of a directory that was moved away.
+    # The table object used since: the former one may belong to a directory that was moved away.
     opened_since: ObjectStore | None = field(default=None, repr=False)
 
 
 class Upkeep:
-    """Looks after the tables that an engine's writers write, until it is stopped.
+    """Maintains the tables that an engine's writers write, until it is stopped.
 
     Parameters
     ----------
     engine : EngineContext
         The engine.
     policy : UpkeepPolicy
-        When what is due.
+        When each job is due.
     uptime : callable
-        Tells the time in seconds. Default: that of this machine.
+        Returns the time in seconds. Default: the uptime of this machine.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Upkeep:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._tables: dict[str, _Tended] = {}
-        # By when they are due; what was put off or preferred since is in it more than once.
+        # Ordered by due time; tables that were rescheduled since are in it more than once.
         self._queue: list[tuple[float, int, _Tended]] = []
         self._numbers = itertools.count()
         self._rests_until = float("-inf")
@@ -129,7 +129,7 @@ class Upkeep:
         _of_this_process.add(self)
 
     def opened(self, store: ObjectStore) -> None:
-        """Look after a table from now on; first at what writers that have died have left in it."""
+        """Maintain a table from now on, starting with what dead writers left in it."""
         with self._lock:
             if self._stopped:
                 return
@@ -143,7 +143,7 @@ class Upkeep:
             self._wake()
 
     def changed(self, store: ObjectStore) -> None:
-        """Look at a table soon: something was flushed."""
+        """Check a table soon: something was flushed."""
         with self._lock:
             tended = self._tables.get(store.uri)
             if tended is None or self._stopped:
@@ -156,13 +156,13 @@ class Upkeep:
                 self._wake()
 
     def stop(self) -> None:
-        """Break off before the next step, and wait for the one that is going on. Idempotent.
+        """Stop before the next step, and wait for the current one. Idempotent.
 
-        It has to be waited for, also when the process ends: a thread that comes back from the library then
-        finds no interpreter any more, and the process is aborted.
+        The wait is needed even when the process ends: a thread that returns from the library after the
+        interpreter is gone aborts the process.
         """
         if self._process_id != os.getpid():
-            return  # the thread, and whoever has the lock, are the parent's
+            return  # the thread and the owner of the lock belong to the parent
         self._written.listen(None)
         with self._lock:
             self._stopped = True
@@ -189,7 +189,7 @@ class Upkeep:
             self._tend(tended)
 
     def _next(self) -> _Tended | None:
-        """Wait for the table that is due first; None to end the thread."""
+        """Wait for the next table that is due; None to end the thread."""
         with self._lock:
             while not self._stopped:
                 if not self._queue:
@@ -202,7 +202,7 @@ class Upkeep:
                 remaining = max(due, self._rests_until) - self._uptime()
                 if remaining <= 0:
                     heapq.heappop(self._queue)
-                    # Whoever changes it meanwhile makes it due again.
+                    # A change meanwhile makes it due again.
                     tended.due = math.inf
                     return tended
                 self._changed.wait(min(remaining, 60.0))
@@ -217,7 +217,7 @@ class Upkeep:
             if self._is_at_rest(tended, table):
                 due = self._next_look(tended)
             else:
-                # Before the lease, which would be left where the table was dropped.
+                # Checked before taking the lease, which would be left behind where the table was dropped.
                 table.base.latest()
                 with held_upkeep(tended.store) as lease:
                     due = self._round(tended, table, lease.check)
@@ -225,7 +225,7 @@ class Upkeep:
             tended.failures = 0
             self._metrics.upkeep_rounds.add()
         except LeaseHeldError:
-            # Another process does it; should it die, the next look finds out.
+            # Another process does it; if it dies, the next check finds out.
             self.turned_away += 1
             due = self._uptime() + self._policy.look_every.total_seconds()
         except TableNotFoundError:
@@ -234,7 +234,7 @@ class Upkeep:
             return
         except Exception as error:
             if self._stopped:
-                return  # what it needs has ended before it, or it was broken off
+                return  # what it needs is gone already, or it was interrupted
             tended.failures += 1
             tended.table = None
             tended.store, tended.opened_since = tended.opened_since or tended.store, None
@@ -249,7 +249,7 @@ class Upkeep:
             self._schedule(tended, due if tended.failures else min(tended.due, due))
 
     def _is_at_rest(self, tended: _Tended, table: OpenTable) -> bool:
-        """Whether there is nothing to do; at the first look there may be what a merge that died has left."""
+        """Whether there is nothing to do; at the first check, a merge that died may have left something."""
         due = [one for one in (tended.compact_at, tended.collect_at) if one is not None]
         if (
             tended.idle_looks < 0
@@ -261,14 +261,14 @@ class Upkeep:
         return not any(view.tail_rows or snapshot.unmerged(view) for view in snapshot.shards)
 
     def _next_look(self, tended: _Tended) -> float:
-        """Return when to come again to a table at rest: the later, the longer it has been."""
+        """Return when to check an idle table again: the longer it was idle, the later."""
         tended.idle_looks += 1
         left_out = min(2**tended.idle_looks, _MOST_LOOKS_LEFT_OUT)
         tended.look_at = self._uptime() + left_out * self._policy.look_every.total_seconds()
         return min(one for one in (tended.look_at, tended.compact_at, tended.collect_at) if one is not None)
 
     def _round(self, tended: _Tended, table: OpenTable, check_lease: Callable[[], None]) -> float:
-        """Do what is due; return when to come again."""
+        """Do what is due; return when to check again."""
 
         def go_on() -> None:
             if self._stopped:
@@ -285,7 +285,7 @@ class Upkeep:
                 go_on()
                 removed = maintenance.expire()
                 if removed.rows:
-                    # What they took is given back by a compaction and a collection.
+                    # A compaction and a collection free their space.
                     tended.compact_at = tended.compact_at or began + policy.compact_every.total_seconds()
                     tended.collect_at = tended.collect_at or began + policy.collect_every.total_seconds()
             tended.look_at = began + policy.look_every.total_seconds()
@@ -315,7 +315,7 @@ class Upkeep:
         if tended.collect_at is not None and tended.collect_at <= self._uptime():
             go_on()
             report = maintenance.collect_garbage(horizon=policy.horizon, runner=here)
-            # What is marked now is deleted by a later one.
+            # What is marked now is deleted by a later collection.
             again = report.waiting_objects or report.deleted_objects
             tended.collect_at = (
                 self._uptime() + max(policy.collect_every, policy.horizon).total_seconds() if again else None
@@ -329,13 +329,13 @@ class Upkeep:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _OfTheProcess:
-    """The upkeep of the engine that tables have which were opened without one."""
+    """The upkeep of the default engine, for tables opened without one."""
 
     upkeep: Upkeep | None
 
 
 def announce_writer(store: ObjectStore) -> None:
-    """Say that a table is going to be written, to whoever looks after the tables of its engine.
+    """Register a table that is about to be written with the upkeep of its engine.
 
     Raises
     ------
@@ -355,7 +355,7 @@ def announce_writer(store: ObjectStore) -> None:
 
 
 def written_tables(engine: EngineContext) -> WrittenTables[ObjectStore]:
-    """Return what tells which tables the writers of an engine write."""
+    """Return the record of the tables that an engine's writers write."""
     return engine.part(WrittenTables)
 
 
@@ -367,5 +367,5 @@ def _end_with_process() -> None:
         one.stop()
 
 
-# Before the threads that it uses are joined, which is before what the module ``atexit`` calls.
+# Runs before the threads it uses are joined, which is before ``atexit`` callbacks run.
 threading._register_atexit(_end_with_process)  # type: ignore[attr-defined]

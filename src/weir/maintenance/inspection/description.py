@@ -1,4 +1,4 @@
-"""What an object of a table says, as plain values."""
+"""The description of an object of a table, as plain values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Description"]
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an object says.
+    """The content of a stored object.
 
     Parameters
     ----------
@@ -22,12 +22,11 @@ class Description:
     where : str
         Its location.
     facts : mapping of str to value
-        What it says, as far as it can be read: text, numbers, booleans, None, and lists and mappings of
-        them.
+        Its content, as far as it can be read: text, numbers, booleans, None, and lists and mappings of these.
     problems : tuple of str, default ()
-        What is wrong with it, each with its place; empty if it is whole.
+        Its problems, each with its location; empty if it is intact.
     rows : Table, optional
-        Its rows, if they were asked for.
+        Its rows, if requested.
     """
 
     kind: str
