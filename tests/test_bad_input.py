@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -279,6 +280,16 @@ def test_no_table_and_a_table_already(tmp_path: Path, table: weir.Table) -> None
         weir.open("ftp://example/t")
     with pytest.raises(OptionError):
         weir.open("s3://bucket/t", storage_options={"aws_acess_key_id": "x"})
+
+
+def test_an_error_over_a_long_text_is_short(table: weir.Table) -> None:
+    with pytest.raises(FilterError) as raised:
+        table.scan(filter=f"{'a' * 200_000} = 1").to_table()
+    error = raised.value
+    assert len(str(error)) < 9_000
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), str(error.again())) == (FilterError, str(error), str(error))
+    assert str(WeirError("a" * 4_000, where="b" * 4_000)) == f"{'a' * 4_000} [{'b' * 4_000}]"
 
 
 def test_corrupt_wal_entry_names_path_and_position(table: weir.Table) -> None:

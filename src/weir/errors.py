@@ -81,6 +81,11 @@ __all__ = [
 
 Kind = TypeVar("Kind", bound="WeirError")
 
+_MOST_CHARACTERS = 4_000
+"""Of a message, and of a place. What was refused may have megabytes, and errors end in logs and answers."""
+_HALF = 1_950
+"""Characters at either end that are kept of a longer one. What is left is not shortened once more."""
+
 
 class WeirError(Exception):
     """Base of every error raised by Weir.
@@ -96,6 +101,7 @@ class WeirError(Exception):
     """
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        message, where = _shortened(message), None if where is None else _shortened(where)
         super().__init__(message, where, hint)
         self.message = message
         self.where = where
@@ -125,6 +131,14 @@ class WeirError(Exception):
         # Errors cross process boundaries in distributed services; keyword-only
         # arguments need their own way back.
         return (_rebuild, (type(self), self.message, self.where, self.hint))
+
+
+def _shortened(text: str) -> str:
+    """Return a text without its middle, if it is a long one."""
+    text = str(text)
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_HALF]} ... ({len(text) - 2 * _HALF:,} characters) ... {text[-_HALF:]}"
 
 
 def _rebuild(kind: type[Kind], message: str, where: str | None, hint: str | None) -> Kind:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import lance
 import pyarrow as pa
 import pytest
@@ -8,6 +10,13 @@ from weir.base.schema import KEY_FIELD, KEY_POSITION, RESERVED_NAMES, all_field_
 from weir.errors import SchemaError
 
 ID = pa.field("id", pa.int64())
+
+
+def nested(around: Callable[[pa.DataType], pa.DataType], levels: int) -> pa.DataType:
+    kind = pa.int64()
+    for _ in range(levels):
+        kind = around(kind)
+    return kind
 
 
 def marks(schema: pa.Schema, name: str) -> dict[bytes, bytes]:
@@ -79,6 +88,10 @@ def test_reserved_names_are_refused(name: str) -> None:
         ([ID, ("", pa.int8())], ("id",), "''"),
         ([ID, ("i", pa.month_day_nano_interval())], ("id",), "cannot store this schema"),
         ([ID, ("u", pa.sparse_union([pa.field("x", pa.int8())]))], ("id",), "cannot store this schema"),
+        ([ID, ("d", nested(pa.list_, 63))], ("id",), "more than 62 levels"),
+        ([ID, ("d", nested(pa.list_, 5_000))], ("id",), "more than 62 levels"),
+        ([ID, ("d", nested(lambda of: pa.struct([("a", of)]), 63))], ("id",), "more than 62 levels"),
+        ([ID, ("d", nested(lambda of: pa.map_(pa.string(), of), 32))], ("id",), "more than 62 levels"),
         ([ID, ("r", pa.run_end_encoded(pa.int32(), pa.int8()))], ("id",), "cannot store this schema"),
     ],
 )
@@ -87,6 +100,17 @@ def test_what_cannot_be_a_table_is_refused(
 ) -> None:
     with pytest.raises(SchemaError, match=message):
         table_schema(pa.schema(fields), key)
+
+
+@pytest.mark.parametrize(
+    ("around", "levels"),
+    [(pa.list_, 62), (lambda of: pa.struct([("a", of)]), 62), (lambda of: pa.map_(pa.string(), of), 31)],
+)
+def test_what_is_nested_as_deep_as_may_be_is_taken(
+    around: Callable[[pa.DataType], pa.DataType], levels: int
+) -> None:
+    schema = pa.schema([ID, ("deep", nested(around, levels))])
+    assert table_schema(schema, ("id",)).field("deep").type == schema.field("deep").type
 
 
 def test_the_column_lance_cannot_store_is_named() -> None:

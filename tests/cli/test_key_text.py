@@ -37,7 +37,18 @@ def test_a_composite_key_may_be_written_in_several_ways(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["JFK", "JFK,17,3", '["JFK"]', '{"origin": "JFK"}', "[1", "JFK,x", "[null, 17]", '[["JFK"], 17]']
+    "text",
+    [
+        "JFK",
+        "JFK,17,3",
+        '["JFK"]',
+        '{"origin": "JFK"}',
+        "[1",
+        "JFK,x",
+        "[null, 17]",
+        '[["JFK"], 17]',
+        "[" * 3_000,
+    ],
 )
 def test_a_key_that_does_not_fit_is_refused(text: str) -> None:
     schema = pa.schema([("origin", pa.string()), ("flight", pa.int32())])

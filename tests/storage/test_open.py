@@ -126,6 +126,8 @@ def test_object_stores(uri: str, expected: str, options: dict[str, str] | None) 
         "abfss://@account.dfs.core.windows.net/table",
         "file:///nul%00byte",
         "nul\0byte",
+        "half\ud800",
+        "s3://bucket/half\ud800",
         "s3://[bucket/table",
         "s3:/bucket/table",
         "s3a:bucket/table",

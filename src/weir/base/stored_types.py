@@ -18,6 +18,9 @@ _JSON_EXTENSIONS = ("arrow.json", "lance.json")
 _WITHOUT_NULLS = ("legacy", "0.1", "2.0")
 _WITHOUT_MAPS = (*_WITHOUT_NULLS, "2.1")
 
+_MOST_LEVELS = 62
+"""Of lists, structs and maps in each other: with more, no schema is handed from the library to Arrow."""
+
 _OF_ANY_LENGTH: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -45,8 +48,17 @@ def refuse_blobs(schema: pa.Schema) -> None:
             )
 
 
-def check_type(kind: pa.DataType, path: str) -> None:
+def check_type(kind: pa.DataType, path: str, *, levels: int = _MOST_LEVELS) -> None:
     """Refuse types that Lance writes and cannot read back or merge, at any depth.
+
+    Parameters
+    ----------
+    kind : DataType
+        Of the column, or of the part of it.
+    path : str
+        Which.
+    levels : int, default 62
+        How deep it may be nested.
 
     Raises
     ------
@@ -54,6 +66,13 @@ def check_type(kind: pa.DataType, path: str) -> None:
         Naming the column, or the part of it.
     """
     types = pa.types
+    levels -= 2 if types.is_map(kind) else types.is_nested(kind)
+    if levels < 0:
+        raise SchemaError(
+            f"a column is nested more than {_MOST_LEVELS} levels deep",
+            where=path,
+            hint="Keep what is nested so deeply as JSON in a text column",
+        )
     if types.is_dictionary(kind) and kind.index_type.bit_width < 32:
         raise SchemaError(
             f"column {path!r} is a dictionary with {kind.index_type} indices, too few for the values of "
@@ -72,8 +91,8 @@ def check_type(kind: pa.DataType, path: str) -> None:
             f"Lance cannot store a fixed-size list of {kind.value_type}", where=path, hint="Use a list"
         )
     if types.is_map(kind):
-        check_type(kind.key_type, path)
-        check_type(kind.item_type, path)
+        check_type(kind.key_type, path, levels=levels)
+        check_type(kind.item_type, path, levels=levels)
     if types.is_struct(kind):
         if not kind.num_fields:
             raise SchemaError(f"column {path!r} is a struct without fields", where=path)
@@ -82,9 +101,9 @@ def check_type(kind: pa.DataType, path: str) -> None:
         if doubled is not None:
             raise SchemaError(f"column {path!r} has two fields called {doubled!r}", where=f"{path}.{doubled}")
         for field in kind:
-            check_type(field.type, f"{path}.{field.name}")
+            check_type(field.type, f"{path}.{field.name}", levels=levels)
     elif types.is_list(kind) or types.is_large_list(kind):
-        check_type(kind.value_type, path)
+        check_type(kind.value_type, path, levels=levels)
 
 
 def check_stored_types(dataset: lance.LanceDataset) -> None:

@@ -54,7 +54,7 @@ def _parts(text: str, primary_key: Sequence[str]) -> list[str]:
     if text.lstrip()[:1] in ("[", "{"):
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise KeyValueError(f"the key {text!r} is not JSON: {error}", where=text) from error
         if isinstance(value, dict):
             if sorted(value) != sorted(primary_key):

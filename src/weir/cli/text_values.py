@@ -75,7 +75,7 @@ def parse_vector(text: str) -> object:
     """
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(
             f"the vector is not JSON: {error}", where="vector", hint="For example --vector '[0.1, 0.7]'"
         ) from error
@@ -132,6 +132,6 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
             )
         try:
             parameters[name.strip()] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parameters[name.strip()] = value
     return parameters

@@ -153,7 +153,7 @@ def options_of_file(path: Path) -> dict[str, Any]:
     """
     try:
         given = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OptionError(f"the file of options cannot be read: {error}", where="config") from error
     known = {one.name for one in fields(ServiceOptions)}
     options: dict[str, Any] = {}

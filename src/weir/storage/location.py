@@ -71,6 +71,12 @@ def parse_location(uri: str | os.PathLike[str]) -> Location:
         text = None
     if not isinstance(text, str):
         raise UriError("The location is no text and no path", where=repr(uri), hint=f"Give {SUPPORTED}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UriError(
+            "The location holds half of a character", where=ascii(text), hint=f"Give {SUPPORTED}"
+        ) from None
     if not text.strip():
         raise UriError("The location is empty", where=repr(uri), hint=f"Give {SUPPORTED}")
     if "://" not in text:

@@ -256,7 +256,7 @@ def test_errors_keep_their_kind(tmp_path: Path) -> None:
     assert isinstance(refused(tmp_path, WHOLE.replace("bucket(id, 8)", "bucket(id, x)")), ShardingError)
 
 
-@pytest.mark.parametrize("text", [b"[source", b"\xff\xfe", None])
+@pytest.mark.parametrize("text", [b"[source", b"\xff\xfe", b"a = " + b"[" * 5_000, None])
 def test_a_file_that_is_none(tmp_path: Path, text: bytes | None) -> None:
     path = tmp_path / "pipeline.toml"
     if text is not None:

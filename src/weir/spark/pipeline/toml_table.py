@@ -52,7 +52,7 @@ def read_toml(path: Path, known: Collection[str]) -> TomlTable:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(f"the file cannot be read: {error.strerror}", where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OptionError(f"the file is no TOML: {error}", where=str(path)) from error
     return TomlTable.of(values, path.name, known)
 
