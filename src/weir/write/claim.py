@@ -130,7 +130,10 @@ def claim_shard(
         )
         if epoch.lease is not None:
             epoch.lease.reached(next_position - 1)
-        _refuse_if_overtaken(store, manifest, wave, wal.where(next_position - 1))
+        # In the short time of a wave that began before our manifest was there, the place of our fence has not
+        # been collected: an earlier fence at it was met, and a later one meets ours.
+        if not wave.was_short():
+            _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
     except BaseException:
         # Also when interrupted: a lease that nobody knows of would be renewed for as long as we live.
         epoch.let_go_of_lease()
@@ -165,7 +168,7 @@ def _append_fence(
     wal: Wal,
     manifest: ShardManifest,
     schema: pa.Schema,
-    check_end: Callable[[int], None],
+    check_end: Callable[[ShardManifest, int], None],
     *,
     was_absent: bool,
 ) -> tuple[tuple[PositionedEntry, ...], int, str]:
@@ -181,7 +184,7 @@ def _append_fence(
         wal.forget_another_history(manifest)
     tail = [] if is_empty else list(wal.read_tail(manifest))
     position = tail[-1].position + 1 if tail else max(manifest.replay_after_wal_entry_position + 1, 1)
-    check_end(position - 1)
+    check_end(manifest, position - 1)
     while True:
         _refuse_if_fenced(tail, manifest, wal)
         fence = WalEntryHeader(
@@ -287,10 +290,15 @@ class _EpochClaim:
                 self._heartbeat.watch(self.lease)
         return self.lease.epoch
 
-    def refuse_lost_entries(self, last: int) -> None:
-        """Refuse a log that ends before a position that our lease says it has reached."""
+    def refuse_lost_entries(self, manifest: ShardManifest, last: int) -> None:
+        """Refuse a log that ends before a position that our lease says it has reached.
+
+        If a higher claim has covered those entries and they were collected while this one slept, it is
+        fenced, and nothing is lost.
+        """
         if self.lease is None or self._lease_terms is None or last >= self.lease.last_position:
             return
+        _refuse_if_overtaken(self._store, manifest, self._wal.where(last + 1))
         error = entry_lost(self._store, self._shard_id, last + 1, self.lease.last_position, "its lease")
         if not self._lease_terms.takeover:
             raise error
@@ -318,17 +326,12 @@ def _refuse_if_fenced(tail: list[PositionedEntry], manifest: ShardManifest, wal:
         )
 
 
-def _refuse_if_overtaken(store: ObjectStore, manifest: ShardManifest, wave: Wave, where: str) -> None:
+def _refuse_if_overtaken(store: ObjectStore, manifest: ShardManifest, where: str) -> None:
     """Refuse a claim that slept until a higher one had come and gone, and its fence stands nowhere.
 
     If the place of our fence had been collected, somebody with a higher epoch has covered it before:
     with ours nobody else can, and with a lower one nobody could any more.
-
-    In the short time of a wave that began before our manifest was there it has not been collected: whoever
-    has put a fence there before ours has been met, and whoever comes later meets ours.
     """
-    if wave.was_short():
-        return
     latest = read_latest_manifest(store, manifest.shard_id, known=manifest)
     if latest is not None and latest.writer_epoch != manifest.writer_epoch:
         raise FencedError(

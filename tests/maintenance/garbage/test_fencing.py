@@ -34,7 +34,7 @@ from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
 from weir.format.wal_entry import wal_schema
 from weir.log.manifest_store import commit_manifest, read_latest_manifest, update_manifest
-from weir.log.wal import Wal
+from weir.log.wal import PositionedEntry, Wal
 from weir.maintenance.garbage.garbage import DEFAULT_FENCE_HORIZON
 from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes, ObjectStore
@@ -313,6 +313,24 @@ def test_a_claim_that_sleeps_before_its_fence(
         claim_shard(store, SleepsBeforeFence(store, shard, namespace="sleeper"), shard, ROWS)
     write(table, 7)
     assert rows(weir.open(table.uri)) == {0: "first", 100: "others", 101: "others", 102: "others", 7: "x"}
+
+
+def test_a_claim_that_sleeps_before_it_reads_the_log_misses_nothing_its_lease_says(
+    table: weir.Table, clock: Clock
+) -> None:
+    """What the lease says the log has reached is collected meanwhile: it is fenced, and no entry is lost."""
+    write(table, 7, flush=False)
+
+    class SleepsBeforeTail(Wal):
+        def read_tail(self, manifest: ShardManifest, *, reached: int = 0) -> Iterator[PositionedEntry]:
+            others_go_on(table, clock)
+            return super().read_tail(manifest, reached=reached)
+
+    store, shard = table.internals.store, the_shard(table)
+    wal = SleepsBeforeTail(store, shard, namespace="sleeper")
+    with pytest.raises(FencedError, match="while we were claiming it"):
+        claim_shard(store, wal, shard, ROWS, lease_terms=LeaseTerms())
+    assert rows(weir.open(table.uri)) == {0: "first", 7: "x", 100: "others", 101: "others", 102: "others"}
 
 
 @pytest.mark.parametrize("sleeps_at", ["put", "after put"])
