@@ -1,4 +1,4 @@
-"""The pipeline on Apache Spark: the format ``"weir"``, and services as Spark jobs.
+"""Weir on Apache Spark: the formats ``"weir"`` and ``"weir-events"``, pipelines, and services as Spark jobs.
 
 Needs the extra ``weir-lance[spark]`` and Java 17 or newer.
 """
@@ -30,7 +30,7 @@ del pyspark
 
 
 def __getattr__(name: str) -> object:
-    """Import what reads statements when it is asked for: Spark's workers, which import this, never do."""
+    """Import the statement parser on demand: Spark's workers import this module and never need it."""
     if name != "sql":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from weir.spark.statements.run import sql

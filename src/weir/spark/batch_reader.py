@@ -1,13 +1,13 @@
-"""The batch source: a scan of a table as of one snapshot, planned on the driver and read by executors.
+"""The batch source: a scan of one snapshot of a table, planned on the driver and read by executors.
 
-Spark plans a data frame when it is used for the first time, and may keep the plan for as long as it has the
-data frame. So a data frame can show, in a later query, the state of the table that the first one saw: load
-the table again to see a newer one, and name a state with the option ``at`` to see the same one for certain.
+Spark plans a data frame when it is first used, and may keep the plan as long as the data frame exists. So a
+later query on a data frame can see the same state of the table as the first one: load the table again to see
+a newer state, and use the option ``at`` to pin a state.
 
-For the same reason filters are not pushed down unless asked for. Spark 4 keeps a plan together with the
-filters that were pushed into it, and takes it again for the next query that has none, or for another use of
-the data frame in the same query: rows would be missing. The option ``filter`` belongs to the data frame, and
-is right in every query.
+For the same reason filters are not pushed down by default. Spark 4 keeps a plan together with the filters
+that were pushed into it, and reuses it for the next query without filters, or for another use of the data
+frame in the same query: rows would be missing. The option ``filter`` belongs to the data frame and is correct
+in every query.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):
         self._conditions: tuple[str, ...] = () if options.filter is None else (options.filter,)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Take the snapshot, and return the parts that the tasks read."""
+        """Take the snapshot and return the parts for the tasks."""
         options = self._options
         table = options.location.open()
         check_schema(self._schema, table_columns(options, table))
@@ -73,27 +73,27 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownBatchReader(BatchReader):
-    """Reads what passes the filters of a query, for a data frame that is used in one query and once in it.
+    """Reads with pushed-down filters, for a data frame that is used in one query and once in it.
 
-    A class of its own, because Spark asks whether a source takes filters by whether it has the method.
+    A separate class, because Spark decides by the presence of the method whether a source takes filters.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take the filters that Lance evaluates exactly as Spark would, and return the others."""
+        """Accept the filters that Lance evaluates exactly as Spark would, and return the others."""
         result = push_filters(filters, table_columns(self._options))
         self._conditions += result.conditions
         return result.left
 
 
 def table_columns(options: BatchReadOptions, table: Table | None = None) -> pa.Schema:
-    """Return the columns that are read, as the table has them in the state that is read.
+    """Return the columns to read, as of the state to read.
 
     Raises
     ------
     TableNotFoundError
         If there is no table.
     SchemaError, FilterError
-        If it does not have one of the columns, or the filter does not fit them.
+        If it lacks a column, or the filter does not fit the columns.
     SnapshotExpiredError
         If garbage collection has passed the state.
     """

@@ -17,7 +17,7 @@ __all__ = ["BatchWriter"]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a data frame, each as its operation or the mode says.
+    """Writes the rows of a data frame, by their operations or the write mode.
 
     Parameters
     ----------
@@ -49,5 +49,5 @@ class BatchWriter(DataSourceArrowWriter):
             merge_loaded(table.maintenance, table.uri)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks have staged, on the driver."""
+        """Delete what the tasks staged, on the driver."""
         abort(self._options.location.open(fsync=self._options.fsync), messages)

@@ -1,4 +1,4 @@
-"""Bringing rows of one shard together before they are written: fewer, larger pieces, and the same table."""
+"""Clustering of rows by shard before they are written: fewer, larger pieces, with the same result."""
 
 from __future__ import annotations
 
@@ -24,29 +24,28 @@ __all__ = ["cluster_by_shard"]
 
 _PLACE = "__weir_partition"
 _PARTITIONS_PER_SLOT = 2
-"""More even out what differs from shard to shard, and each costs what a task costs."""
+"""More partitions even out differences between shards, but each costs a task."""
 
 
 def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = None) -> DataFrame:
-    """Return the rows of a data frame, all that go to one shard in one partition.
+    """Repartition a data frame so that all rows of a shard are in one partition.
 
-    Any distribution of rows is written correctly. But where every task has rows of every shard, every task
-    writes a generation for each; after this, one task does. It costs a shuffle, in which rows lose their
-    order: of several rows with one key, any may count then.
+    Any distribution of rows is written correctly. But if every task has rows of every shard, every task
+    writes a generation for each shard; after this call, a single task does. It costs a shuffle, in which rows
+    lose their order: of several rows with one key, any may win.
 
-    Where the rule says how many shards there are, as ``bucket`` does, each partition gets as many as any
-    other; else Spark spreads them by hash.
+    If the rule fixes the number of shards, as ``bucket`` does, all partitions get equally many; otherwise
+    Spark distributes them by hash.
 
     Parameters
     ----------
     data : DataFrame
-        Rows that are about to be written to the table, of a classic session or of Spark Connect.
+        Rows to be written to the table, of a classic session or of Spark Connect.
     table : Table
         The table.
     partitions : int, optional
-        How many partitions to make. Default: one for each shard, but no more than twice as many as tasks
-        run at a time; where the rule does not say how many shards there are, what Spark finds fit
-        (``spark.sql.shuffle.partitions``).
+        Number of partitions. Default: one for each shard, but at most twice the number of concurrent tasks;
+        if the rule does not fix the number of shards, Spark's default (``spark.sql.shuffle.partitions``).
 
     Returns
     -------
@@ -56,7 +55,7 @@ def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = 
     Raises
     ------
     KeyValueError
-        If a column is missing that tells the shard.
+        If a column that decides the shard is missing.
     """
     decisive = {*table.primary_key, *table.internals.router.source_columns}
     names = [name for name in table.schema.names if name in decisive]
@@ -78,7 +77,7 @@ def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = 
 
 
 def _buckets(router: Router) -> tuple[int, ...] | None:
-    """Return how many values every field of the rule has; None if it does not say."""
+    """Return the number of values of each field of the rule; None if it is not fixed."""
     counts: list[int] = []
     for field in router.fields:
         rule = field.transform
@@ -92,7 +91,7 @@ def _buckets(router: Router) -> tuple[int, ...] | None:
 
 
 def _fit(spark: SparkSession) -> int:
-    """Return how many partitions are enough, by how many tasks run at a time."""
+    """Return a sufficient number of partitions, from the number of concurrent tasks."""
     try:
         return _PARTITIONS_PER_SLOT * spark.sparkContext.defaultParallelism
     except PySparkException:
@@ -103,7 +102,7 @@ def _fit(spark: SparkSession) -> int:
 def _numbering(
     schema: pa.Schema, primary_key: tuple[str, ...], router: Router, number_of: Callable[[ShardValues], int]
 ) -> Callable[[pa.Array], pa.Array]:
-    """Return what tells the shard of rows by a number, the same in every process."""
+    """Return the expression for a number that identifies the shard of a row, the same in every process."""
 
     def number(rows: pa.Array) -> pa.Array:
         keys = as_key_table(rows, schema, primary_key, also=router.source_columns)
@@ -121,7 +120,7 @@ def _hashed(values: ShardValues) -> int:
 
 
 def _placed(buckets: tuple[int, ...], values: ShardValues) -> int:
-    """Return the place of a shard among all that a rule of buckets has."""
+    """Return the position of a shard among all shards of a bucket rule."""
     place = 0
     for count, value in zip(buckets, values.values, strict=True):
         number = None if count == 1 else value.scalar.as_py()

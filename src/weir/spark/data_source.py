@@ -1,7 +1,7 @@
-"""The format ``"weir"`` as Spark sees it: which class reads and which writes, in batches and streams.
+"""The data source ``"weir"``: its readers and writers for batches and streams.
 
-Spark makes the data source anew in a process of its own for nearly every call, so it holds nothing but
-its options, and everything it hands out can be pickled.
+Spark creates a new data source in a separate process for nearly every call, so it holds only its options, and
+everything it returns can be pickled.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ class WeirDataSource(DataSource):
         return "weir"
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Return what writes a data frame."""
+        """Return the batch writer."""
         options = WriteOptions.parse(self.options)
         table = options.location.open(fsync=options.fsync)
         return BatchWriter(options, prepare(table, options, schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """Return what writes a streaming query."""
+        """Return the stream writer."""
         options = WriteOptions.parse(self.options)
         options.check_stream()
         table = options.location.open(fsync=options.fsync)
         return StreamWriter(options, prepare(table, options, schema, overwrite), table)
 
     def schema(self) -> StructType:
-        """Return the columns of a read. Spark does not say whether for a batch or a stream."""
+        """Return the columns of a read. Spark does not say whether it is a batch or a stream."""
         if reads_changes(self.options):
             return spark_schema(change_columns(StreamReadOptions.parse(self.options)))
         return spark_schema(table_columns(BatchReadOptions.parse(self.options)))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Return what reads a table in a batch."""
+        """Return the batch reader."""
         options = BatchReadOptions.parse(self.options)
         return (PushdownBatchReader if options.push_filters else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """Return what reads the changes of a table as a stream."""
+        """Return the stream reader of a table's changes."""
         return StreamReader(StreamReadOptions.parse(self.options), schema)

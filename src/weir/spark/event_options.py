@@ -1,4 +1,4 @@
-"""What a read or write of the format ``"weir-events"`` is told."""
+"""Options of the format ``"weir-events"``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class EventReadOptions:
     context, since, until, using : str or None
         As for :meth:`weir.events.EventStore.replay`.
     rows_per_partition : int
-        Events of the base table that a task reads, about.
+        Approximate number of events of the base table per task.
     max_rows : int or None
-        Events of a micro-batch, about.
+        Approximate number of events per micro-batch.
     """
 
     location: TableLocation
@@ -48,12 +48,12 @@ class EventReadOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> EventReadOptions:
-        """Return the options that Spark hands over.
+        """Parse the options that Spark passes.
 
         Raises
         ------
         OptionError
-            If one is unknown, or cannot be.
+            If an option is unknown or not valid.
         """
         location, given = split_options(options, _READ, of="weir-events")
         most = given.get("maxRowsPerTrigger")
@@ -84,11 +84,11 @@ class EventWriteOptions:
     type : str
         The type of the events.
     source : Source or None
-        Makes a batch write one that may be repeated (options ``source`` and ``sequence``).
+        Makes a batch write repeatable (options ``source`` and ``sequence``).
     lease_wait : float
         Seconds to wait for shards that another writer holds.
     takeover : bool
-        Whether to take them.
+        Whether to take these over.
     fsync : bool
         As for :func:`weir.events.open`.
     """
@@ -102,12 +102,12 @@ class EventWriteOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> EventWriteOptions:
-        """Return the options that Spark hands over.
+        """Parse the options that Spark passes.
 
         Raises
         ------
         OptionError
-            If one is unknown or missing, or cannot be.
+            If an option is unknown, missing or not valid.
         """
         location, given = split_options(options, _WRITE, of="weir-events")
         if "type" not in given:

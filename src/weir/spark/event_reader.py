@@ -1,8 +1,8 @@
 """The batch and the streaming source of the format ``"weir-events"``.
 
-A batch is a replay by parts of one snapshot. An offset of a stream is how far each shard has been read: the
-id at which its last event arrived, in the order of its log, so that what is between two offsets is always
-the same, but for what was forgotten or retained away meanwhile.
+A batch is a partitioned replay of one snapshot. An offset of a stream is the position of each shard: the
+arrival id of its last event, in log order. The events between two offsets are therefore always the same,
+except for those removed by forgetting or retention meanwhile.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EventPartition(InputPartition):
-    """A part of a replay: what one task of Spark reads.
+    """A part of a replay, read by one Spark task.
 
     Parameters
     ----------
     part : ReplayPart
         Which events.
     after, through : Cursor or None
-        Of a stream, what came after the first and not after the second.
+        For a stream, the bounds: after the first, up to the second.
     """
 
     part: ReplayPart
@@ -75,7 +75,7 @@ def _rows(schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBa
 
 
 class EventBatchReader(DataSourceReader):
-    """Reads the events of a store as of one snapshot.
+    """Reads one snapshot of the events of a store.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class EventBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Take the snapshot, and return the parts that the tasks read."""
+        """Take the snapshot and return the parts for the tasks."""
         with self._options.open() as store:
             plan = _plan(store, self._options)
             check_schema(self._schema, plan.schema)
@@ -102,7 +102,7 @@ class EventBatchReader(DataSourceReader):
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the events of a store as they come, each once, those of a context in their order.
+    """Streams the events of a store, each once, those of a context in order.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Cursor | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what it was made of: tasks read without anything else."""
+        """Pickle the constructor arguments: tasks need nothing else to read."""
         return type(self), (self._options, self._schema)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -127,16 +127,16 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Return the place before the first event."""
+        """Return the position before the first event."""
         return {"seen": {}}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take note of where to stop."""
+        """Remember where to stop."""
         with self._options.open() as store:
             self._target = Cursor().advanced(store.arrivals_after(Cursor()))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return where the next micro-batch ends: at ``start`` if there is nothing to read."""
+        """Return the end of the next micro-batch, which is ``start`` if there is nothing to read."""
         after = _cursor(start)
         with self._options.open() as store:
             arrived = store.arrivals_after(after)
@@ -161,7 +161,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from _rows(self._schema, partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept for a stream: Spark remembers its offsets."""
+        """Do nothing: Spark remembers the offsets of a stream."""
 
 
 def _cursor(offset: Offset) -> Cursor:

@@ -1,4 +1,4 @@
-"""The format ``"weir-events"`` as Spark sees it: which class reads and which writes the events of a store."""
+"""The data source ``"weir-events"``: readers and writers of the events of a store."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class EventDataSource(DataSource):
         return spark_schema(event_columns(EventReadOptions.parse(self.options)))
 
     def reader(self, schema: StructType) -> EventBatchReader:
-        """Return what reads events in a batch."""
+        """Return the batch reader."""
         return EventBatchReader(EventReadOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> EventStreamReader:  # noqa: N802
-        """Return what reads events as they come."""
+        """Return the stream reader."""
         return EventStreamReader(EventReadOptions.parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> EventBatchWriter:
-        """Return what appends a data frame."""
+        """Return the batch writer."""
         return EventBatchWriter(*self._write(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> EventStreamWriter:  # noqa: N802
-        """Return what appends a streaming query."""
+        """Return the stream writer."""
         return EventStreamWriter(*self._write(schema, overwrite))
 
     def _write(self, schema: StructType, overwrite: bool) -> tuple[EventWriteOptions, EventRows]:

@@ -1,8 +1,8 @@
 """The batch and the streaming sink of the format ``"weir-events"``.
 
-Tasks check their rows, number them, and stage those that are many, as rows of a table are
-(:mod:`weir.spark.staging`); the driver publishes what they have staged, each shard's in one step with the
-mark of the batch (:mod:`weir.events.batches`).
+Tasks check and number their rows, and stage large numbers of them like rows of a table
+(:mod:`weir.spark.staging`); the driver publishes the staged rows, one step per shard, with the mark of the
+batch (:mod:`weir.events.batches`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = ["EventBatchWriter", "EventRows", "EventStreamWriter"]
 
 @dataclass(frozen=True, slots=True)
 class NumberedRows(WriterCommitMessage):
-    """What a task hands to the driver.
+    """The result of a task, sent to the driver.
 
     Parameters
     ----------
     rows : TaskResult
         Its rows, with ids.
     first_tick : int
-        From where the ids of the first part were given.
+        The first tick of the ids of the first part.
     """
 
     rows: TaskResult
@@ -52,16 +52,16 @@ class NumberedRows(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class EventRows:
-    """How tasks read the events of one batch. Can be pickled.
+    """Reads the events of one batch in tasks. Can be pickled.
 
     Parameters
     ----------
     kind : EventType
         The type of the events.
     rows : TaskRows
-        How the rows of the events table are read.
+        Reads the rows of the events table.
     first_tick : int
-        From where on ids are given.
+        The first tick to assign ids from.
     """
 
     kind: EventType
@@ -70,19 +70,19 @@ class EventRows:
 
     @staticmethod
     def of(options: EventWriteOptions, store: EventStore) -> EventRows:
-        """Return how the rows of a write are read, as the store is now."""
+        """Return the reader for the rows of a write, for the current state of the store."""
         table = store.tables[EVENTS]
         location = TableLocation(table.uri, options.location.storage_options)
         rows = TaskRows.of(location, table, fsync=options.fsync)
         return EventRows(store.event_type(options.type), rows, next_tick(table))
 
     def result(self, batches: Iterable[pa.RecordBatch], query_id: str | None = None) -> NumberedRows:
-        """Check the events of a task, number them, and return what the driver is to get.
+        """Check and number the events of a task, and return the result for the driver.
 
         Raises
         ------
         InputError
-            If one is none of the type. Rows are counted from the first of the partition.
+            If a row is not a valid event. Rows are counted from the start of the partition.
         """
         part = task_number()
         numbers = PartNumbers(self.rows.router, self.first_tick + part * TICKS_OF_A_PART)
@@ -109,8 +109,8 @@ def _commit(
 ) -> None:
     """Append the events of all tasks, in the order of the partitions, on the driver.
 
-    With writers that are kept, one of them does it. Otherwise it is opened for this commit, and what it has
-    written is flushed when it is closed.
+    Uses a kept writer if there is one. Otherwise a writer is opened for this commit, and flushes when it is
+    closed.
     """
     failpoint.reach("sink.before_commit")
     if any(one.rows.pieces for one in found):
@@ -136,7 +136,7 @@ def _routed(store: EventStore, found: Sequence[NumberedRows]) -> RoutedEvents:
 
 
 def _most_of_a_shard(rows: TaskResult) -> int:
-    """Return how many rows a task has of the shard of which it has most."""
+    """Return the largest number of rows that a task has for one shard."""
     counts: dict[object, int] = {}
     for piece in rows.pieces:
         held = piece.held
@@ -181,7 +181,7 @@ class EventBatchWriter(DataSourceArrowWriter):
             _commit(store, self._options, _of_tasks(messages), self._options.source)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks have staged, on the driver."""
+        """Delete what the tasks staged, on the driver."""
         _abort(self._options, messages)
 
 
@@ -217,5 +217,5 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
             _commit(store, self._options, found, source, process_event_writers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete what the tasks have staged, on the driver."""
+        """Delete what the tasks staged, on the driver."""
         _abort(self._options, messages)

@@ -1,8 +1,7 @@
-"""Filters that Spark pushes down, as SQL with Lance's meaning.
+"""Translation of pushed-down Spark filters to Lance SQL.
 
-A filter is translated only if Lance then keeps exactly the rows that Spark would: the literal has to be a
-value of the column's own type, nulls have to count the same, and so has what is no number. The rest is left
-to Spark.
+A filter is translated only if Lance then keeps exactly the rows that Spark would: the literal must be a value
+of the column's type, and nulls and NaN must behave the same. All other filters are left to Spark.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OF_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """What becomes of the filters of a query.
+    """The division of the filters of a query.
 
     Parameters
     ----------
@@ -54,12 +53,12 @@ class PushedFilters:
 
 
 def push_filters(filters: Iterable[pushed.Filter], schema: pa.Schema) -> PushedFilters:
-    """Divide filters into those that Lance evaluates, exactly as Spark would, and the others.
+    """Divide filters into those that Lance evaluates exactly as Spark would, and the others.
 
     Parameters
     ----------
     filters : iterable of Filter
-        What Spark pushes down; rows have to pass all of them.
+        The filters that Spark pushes down; rows must pass all of them.
     schema : Schema
         The table's columns.
 
@@ -89,7 +88,7 @@ def _is_accepted(condition: str, schema: pa.Schema) -> bool:
 
 
 def _condition(one: pushed.Filter, schema: pa.Schema) -> str | None:
-    """Return a filter as SQL that is true, false or null where the filter is, or None."""
+    """Return a filter as SQL with the same three-valued result, or None."""
     if isinstance(one, pushed.Not):
         child = _condition(one.child, schema)
         return None if child is None else f"NOT ({child})"
@@ -117,7 +116,7 @@ def _condition(one: pushed.Filter, schema: pa.Schema) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column that a filter is about, or a field of it."""
+    """The column of a filter, or a field of one."""
 
     sql: str
     kind: pa.DataType
@@ -164,7 +163,7 @@ class _Column:
         return None if literal is None else f"{function}({self.sql}, {literal})"
 
     def _literal(self, value: Any) -> str | None:
-        """Return a value as SQL, or None if it is not one of the column's type."""
+        """Return a value as SQL, or None if it is not of the column's type."""
         # To a date64 there is more than the day, and to a float16 the literals of Spark are rounded.
         if value is None or pa.types.is_date64(self.kind) or pa.types.is_float16(self.kind):
             return None

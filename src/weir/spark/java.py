@@ -1,4 +1,4 @@
-"""Whether this machine has the Java that Spark starts."""
+"""Checks that this machine has the Java that Spark needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def check_java(environment: Mapping[str, str] | None = None) -> None:
-    """Make sure that there is a Java, and that it is new enough.
+    """Check that Java is installed and new enough.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def check_java(environment: Mapping[str, str] | None = None) -> None:
     Raises
     ------
     MissingDependencyError
-        If there is none, or it is too old; with what was found.
+        If Java is missing or too old; the message says what was found.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")

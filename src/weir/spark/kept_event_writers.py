@@ -1,7 +1,8 @@
-"""Event writers that live on between the micro-batches of a streaming query.
+"""Event writers that are kept between the micro-batches of a streaming query.
 
-As :mod:`weir.spark.kept_writers` keeps those of tables: paused, in nobody's way, and nothing depends on them.
-What a micro-batch leaves in the log is flushed when it has become much, or old, not when the batch ends.
+Like the table writers in :mod:`weir.spark.kept_writers`: paused between micro-batches, blocking no other
+writer, and never required for correctness. Rows of a micro-batch are flushed from the log once there are many
+or they are old, not when the batch ends.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ __all__ = ["KeptEventWriters", "process_event_writers"]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A writer that has its shards by turns, its store, and what it was made for."""
+    """A writer that takes turns, its store, and the options it was opened with."""
 
     store: EventStore
     writer: EventWriter
     options: EventWriteOptions
 
     def serves(self, store: EventStore, options: EventWriteOptions) -> bool:
-        """Whether it writes to this store, and not to one that was there before."""
+        """Whether it writes to this store, and not to a former one at the same location."""
         return self.options == options and self.store.tables[EVENTS].identity == store.tables[EVENTS].identity
 
     def close(self) -> None:
-        """Close the store, and the writer with it."""
+        """Close the store and the writer."""
         self.store.close()
 
 
 class KeptEventWriters:
-    """The event writers of some streaming queries. Safe to use from many threads.
+    """The event writers of several streaming queries. Thread-safe.
 
     Parameters
     ----------
     most : int, default 8
-        How many are kept: those that were used last.
+        How many to keep: the most recently used ones.
     """
 
     def __init__(self, most: int = MOST_KEPT) -> None:
@@ -52,7 +53,7 @@ class KeptEventWriters:
     def ingest(
         self, store: EventStore, options: EventWriteOptions, events: RoutedEvents, source: Source
     ) -> None:
-        """Append the events of a micro-batch with the writer of its query, and keep it.
+        """Append the events of a micro-batch with the writer of its query, and keep the writer.
 
         Parameters
         ----------
@@ -90,4 +91,4 @@ class KeptEventWriters:
 
 
 process_event_writers = KeptEventWriters()
-"""Those of this process."""
+"""The kept writers of this process."""

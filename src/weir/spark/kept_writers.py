@@ -1,13 +1,13 @@
-"""Table writers that live on between the micro-batches of a streaming query.
+"""Table writers that are kept between the micro-batches of a streaming query.
 
-Spark has the micro-batches of a query committed by a Python process of its own, which it gives one after
-the other (``spark.python.worker.reuse``). What a writer knows of a shard it has found out with a score of
-round trips, so it is kept there for the next micro-batch. Between two of them it is paused: its leases read
-as released. Other writers may have the shards then, and a process that ends, or a query that goes on in
-another one, is in nobody's way.
+Spark commits the micro-batches of a query one after the other in a separate Python process
+(``spark.python.worker.reuse``). A writer needs about twenty round trips to learn the state of a shard, so it
+is kept there for the next micro-batch. Between micro-batches it is paused: its leases read as released. Other
+writers can then claim the shards, and a process that ends, or a query that continues in another one, blocks
+nobody.
 
-Nothing depends on it. A writer that is lost, or that others have fenced, costs what a new one costs, and
-what it has written is passed over where a commit is made again.
+Correctness does not depend on it. Replacing a lost or fenced writer costs no more than opening a new one, and
+a repeated commit skips what was already written.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A writer that is paused, and what it was made for."""
+    """A paused writer, and the options it was opened with."""
 
     writer: TableWriter
     table: Table
     options: WriteOptions
 
     def serves(self, table: Table, options: WriteOptions) -> bool:
-        """Whether it writes to this table, and not to one that was there before.
+        """Whether it writes to this table, and not to a former one at the same location.
 
-        It takes columns that were altered meanwhile over by itself.
+        It adopts altered columns by itself.
         """
         return (
             self.options == options
@@ -53,12 +53,12 @@ class _Kept:
 
 
 class KeptWriters:
-    """The writers of some streaming queries, each paused. Safe to use from many threads.
+    """The paused writers of several streaming queries. Thread-safe.
 
     Parameters
     ----------
     most : int, default 8
-        How many are kept: those that were used last.
+        How many to keep: the most recently used ones.
     """
 
     def __init__(self, most: int = MOST_KEPT) -> None:
@@ -73,21 +73,21 @@ class KeptWriters:
         *,
         flush: bool,
     ) -> Result:
-        """Write with the writer of a query, and keep it. Its shards are free for others afterwards.
+        """Write with the writer of a query, and keep it. Its shards are free for other writers afterwards.
 
         Parameters
         ----------
         holder : str
-            Name of who holds the leases; there is one writer for each name.
+            Name of the lease holder; there is one writer for each name.
         table : Table
             The table.
         options : WriteOptions
             The options of the write.
         action : callable
-            Writes, with a mark that makes it repeatable: where a writer that was kept has been fenced,
-            it is called once more with a new one.
+            Writes with a mark that makes it repeatable: if the kept writer was fenced, it is called again
+            with a new one.
         flush : bool
-            Whether to flush, where the options do not say.
+            Whether to flush if the options do not say.
 
         Raises
         ------
@@ -117,4 +117,4 @@ class KeptWriters:
 
 
 process_writers = KeptWriters()
-"""Those of this process."""
+"""The kept writers of this process."""

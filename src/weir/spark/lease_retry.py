@@ -1,7 +1,7 @@
-"""Waiting for a turn: commits to shards that others commit to as well.
+"""Retries of commits to shards that other processes commit to as well.
 
-A commit has its shards for a moment, and streams and batches of one table meet in it. Who comes second waits,
-with nothing claimed meanwhile, so that two that need each other's shards do not wait for ever.
+A commit holds its shards only briefly, and streams and batches of one table may collide. The later one waits
+without holding any shard, so that two commits that need each other's shards do not deadlock.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ def in_turn(
     may_repeat: Callable[[LeaseHeldError | FencedError], bool],
     where: str,
 ) -> Result:
-    """Return what an attempt returns, of which there are more while others have the shards.
+    """Return the result of an attempt, which is repeated while other writers hold the shards.
 
     Parameters
     ----------
     attempt : callable
-        Claims shards and writes; after an error it has let go of them.
+        Claims shards and writes; after an error it has released them.
     seconds : float
-        How long after the first attempt another may begin. 0: none does.
+        How long after the first attempt another may begin. 0: no second attempt.
     may_repeat : callable
-        Takes the error of an attempt, and returns whether another one does no harm.
+        Takes the error of an attempt, and returns whether another attempt is safe.
     where : str
         The table, for the log.
 
     Raises
     ------
     LeaseHeldError, FencedError
-        If others still have the shards then.
+        If other writers still hold the shards then.
     """
     deadline = time.monotonic() + seconds
     waits = False

@@ -1,4 +1,4 @@
-"""Enriching a data frame with the rows of a table, by point reads."""
+"""Lookup joins: a data frame enriched with rows of a table by point reads."""
 
 from __future__ import annotations
 
@@ -33,25 +33,24 @@ def lookup_join(
     *,
     how: Literal["left", "inner"] = "left",
 ) -> DataFrame:
-    """Return the rows of a data frame, each with columns of the row of a table that has its key.
+    """Join each row of a data frame with the row of a table that has its key.
 
-    Executors look keys up (:meth:`weir.Table.get`), some thousands at a time: the table is neither read as a
-    whole nor shuffled, and each look-up sees what has been acknowledged before it, also what is not merged.
-    A task that Spark runs again may so find newer rows than the first time.
+    Executors look up keys (:meth:`weir.Table.get`), some thousands at a time: the table is neither read as a
+    whole nor shuffled, and each lookup sees everything acknowledged before it, including unmerged rows. A
+    task that Spark runs again may therefore find newer rows than the first time.
 
     Parameters
     ----------
     stream : DataFrame
         A data frame.
     table : Table
-        The table, with a primary key, where executors reach it.
+        The table, with a primary key, at a location that executors can reach.
     key : str or sequence of str
-        Its columns that hold the primary key of the table, in the order of its columns. Where
-        one is null, there is no such row.
+        Its columns with the primary key of the table, in the order of the key columns. A null matches no row.
     columns : sequence of str, optional
         Columns of the table to add, in order. Default: all but the primary key.
     how : str
-        ``"left"``: rows without a match stay, with nulls. ``"inner"``: they are left out. Default
+        ``"left"``: rows without a match are kept, with nulls. ``"inner"``: they are dropped. Default
         ``"left"``.
 
     Returns
@@ -62,8 +61,8 @@ def lookup_join(
     Raises
     ------
     KeyValueError
-        If the data lacks a key column, or there are not as many as the primary key has; or if rows of the
-        table are only added, so that nothing is looked up by key.
+        If the data lacks a key column, the number of columns differs from that of the primary key, or the
+        table is append-only, so that nothing can be looked up by key.
     SchemaError
         If the table lacks a column, or the data has one of that name.
     OptionError
@@ -105,7 +104,7 @@ def lookup_join(
 
 @dataclass(frozen=True, slots=True)
 class _LookUps:
-    """What an executor does with its rows."""
+    """The join of an executor's rows."""
 
     location: TableLocation
     key: tuple[str, ...]
@@ -127,7 +126,7 @@ class _LookUps:
             yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *self.added.names])
 
     def _found(self, table: Table, batch: pa.RecordBatch) -> tuple[pa.Table, pa.Array]:
-        """Return rows of the table, and for each row of the batch where its row is among them, or null."""
+        """Return rows of the table, and for each row of the batch the position of its match, or null."""
         pairs = zip(table.primary_key, self.key, strict=True)
         keys = pa.table({name: self._key(table, name, batch, own) for name, own in pairs})
         there = reduce(pc.and_, (column.is_valid() for column in keys.columns))
@@ -161,7 +160,7 @@ class _LookUps:
 
 
 def _is_comparable(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether a value and a key that look alike are the same: no number is an instant, nor local time one."""
+    """Whether equal-looking values are the same: neither a number nor a local time is an instant."""
     types = pa.types
     if types.is_null(given):
         return True

@@ -1,10 +1,10 @@
-"""What every read and write of the format ``"weir"`` is told: where the table is, and how to reach it.
+"""Options common to all reads and writes of the format ``"weir"``: where the table is, and how to reach it.
 
-Spark hands options over as text, with names in lower case. Three kinds come in one mapping: ``path``;
-storage options, as ``storage.`` and any name that :func:`weir.open` takes, or by the bare name where it
-starts with the name of its store (``aws_region``, ``google_service_account``, ``azure_account_key``); and
-those of the source or the sink, which have modules of their own. What is none of them is refused: a
-misspelt option that is passed over in silence does harm later.
+Spark passes options as text, with names in lower case. One mapping holds three kinds: ``path``; storage
+options, as ``storage.`` and any name that :func:`weir.open` takes, or by the bare name where it starts with
+the name of its store (``aws_region``, ``google_service_account``, ``azure_account_key``); and those of the
+source or the sink, which are in separate modules. Any other option is an error: silently ignoring a misspelt
+option would do harm later.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _PATH = "path"
 _STORAGE_PREFIX = "storage."
 _STORE_PREFIXES = ("aws_", "azure_", "google_")
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Options of streaming queries, which Spark hands to the sink as well."""
+"""Options of streaming queries, which Spark also passes to the sink."""
 
 _OF_CATALOG = frozenset({"owner", "provider"})
-"""What Spark adds to the options of a table that is to be in its catalog."""
+"""Options that Spark adds for a table in its catalog."""
 
 _MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """Where a table is. A value: it can be pickled, and means the same in every process.
+    """The location of a table, as a value that can be pickled and means the same in every process.
 
     Parameters
     ----------
     uri : str
-        The table; a local path is absolute, since executors have working directories of their own.
+        The table; a local path is absolute, since executors have other working directories.
     storage_options : mapping of str to str, default {}
-        Credentials and the like, as :func:`weir.open` takes them.
+        Credentials and other options of the store, as for :func:`weir.open`.
     """
 
     uri: str
@@ -73,24 +73,24 @@ def split_options(
     Parameters
     ----------
     options : mapping of str to str
-        What Spark hands over.
+        The options that Spark passes.
     known : collection of str
-        Names of the options of the source or sink, as documented. Spark does not tell upper case from
-        lower case, so ``mergeSchema`` and ``mergeschema`` are the same.
+        Names of the options of the source or sink, as documented. Spark ignores case, so ``mergeSchema`` and
+        ``mergeschema`` are the same.
     of : str, default "weir"
-        The format that they are of.
+        The format they belong to.
 
     Returns
     -------
     tuple of TableLocation and dict of str to str
-        The second has the names as they are in ``known``.
+        The second uses the names as in ``known``.
 
     Raises
     ------
     OptionError
         If there is no path, or an option is unknown.
     UriError
-        If the path cannot be understood.
+        If the path cannot be parsed.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def split_options(
 
 
 def as_switch(name: str, value: str) -> bool:
-    """Return an option that is on or off.
+    """Parse a boolean option.
 
     Raises
     ------
@@ -148,12 +148,12 @@ def as_switch(name: str, value: str) -> bool:
 
 
 def as_whole_number(name: str, value: str, *, least: int = 0, most: int = _MOST) -> int:
-    """Return an option that is a whole number.
+    """Parse an integer option.
 
     Raises
     ------
     OptionError
-        If it is none, below ``least`` or above ``most``.
+        If it is not an integer, below ``least`` or above ``most``.
     """
     is_number = value.isascii() and value.isdigit()
     if not is_number or (len(value) <= len(str(_MOST)) and int(value) < least):

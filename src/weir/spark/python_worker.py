@@ -1,4 +1,4 @@
-"""The Python workers that Spark starts, and how long it keeps them waiting."""
+"""Tuning of the Python workers that Spark starts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import os
 __all__ = ["keep_imports"]
 
 _REUSED = "SPARK_REUSE_WORKER"
-"""Set by Spark, not documented, in workers that take call after call (``spark.python.worker.reuse``)."""
+"""Set by Spark, undocumented, in workers that are reused (``spark.python.worker.reuse``)."""
 
 
 def keep_imports() -> None:
-    """Take what has been imported so far out of garbage collection, in a Python worker of Spark.
+    """Exclude everything imported so far from Python's garbage collection, in a Spark worker.
 
-    Spark makes such a process collect its garbage after every call. Going through all that Weir and what
-    it needs have imported would take some 60 ms of processor time, three times for every micro-batch of a
-    streaming write. In every other process nothing changes: it is the program's to decide.
+    Spark makes such a process collect garbage after every call. Scanning everything that Weir and its
+    dependencies have imported would take about 60 ms of processor time, three times for every micro-batch of
+    a streaming write. In other processes nothing changes; that is the program's decision.
     """
     if os.environ.get(_REUSED):
         gc.freeze()

@@ -1,4 +1,4 @@
-"""Options of reads: what is read of a table, and at which state of it.
+"""Options of reads: what to read of a table, and which state of it.
 
 ======================  =====  ======  =============================================================
 option                  batch  stream  meaning
@@ -45,13 +45,13 @@ from weir.spark.options import TableLocation, as_switch, as_whole_number, split_
 __all__ = ["LATEST", "SNAPSHOT", "BatchReadOptions", "StreamReadOptions", "reads_changes"]
 
 SNAPSHOT = "snapshot"
-"""``startingFrom``: the whole content first, and then every change after it."""
+"""``startingFrom``: the whole content first, then every later change."""
 
 FAIL, KEEP = "fail", "keep"
-"""``schemaChange``: whether a stream ends, or goes on with the columns that it began with."""
+"""``schemaChange``: whether a stream ends, or continues with the columns it began with."""
 
 LATEST = "latest"
-"""``startingFrom``: changes that are committed from now on."""
+"""``startingFrom``: changes committed from now on."""
 
 _READ_CHANGE_FEED = "readChangeFeed"
 _BATCH = ("columns", "rowsPerPartition", "filter", "pushFilters", "consistency", "at", "retainSeconds")
@@ -75,7 +75,7 @@ _NAME = re.compile(r"\s*(?:`([^`]+)`|([^,`\s][^,`]*?))\s*(,|$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReadOptions:
-    """What a batch reads.
+    """Options of a batch read.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ class BatchReadOptions:
     consistency : Consistency
         How fresh the read has to be.
     at : str, optional
-        What names the state to read, instead of the newest: a token, a tag or an instant.
+        The state to read, instead of the newest: a token, a tag or an instant.
     retain : timedelta
-        How long garbage collection keeps the state that is read.
+        How long garbage collection keeps the state being read.
     rows_per_partition : int
         Rows after which a task ends.
     """
@@ -108,12 +108,12 @@ class BatchReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> BatchReadOptions:
-        """Read what Spark hands over.
+        """Parse the options that Spark passes.
 
         Raises
         ------
         OptionError
-            If an option is unknown, out of range, contradicts another, or is one of streams.
+            If an option is unknown, out of range, contradicts another, or is only for streams.
         """
         _refuse_others(options, _STREAM, _BATCH, "a batch read")
         location, given = split_options(options, _BATCH)
@@ -140,28 +140,28 @@ class BatchReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReadOptions:
-    """What a stream reads.
+    """Options of a stream read.
 
     Parameters
     ----------
     location : TableLocation
         The table.
     columns : tuple of str, optional
-        Columns, in order, those of the feed included. None for all.
+        Columns, in order, including those of the feed. None for all.
     starting_from : str
         Where a stream without a checkpoint begins.
     consumer : str, optional
-        Name under which the table keeps how far the stream has come.
+        Name under which the table records the position of the stream.
     max_rows, max_bytes : int, optional
-        The most changes of a micro-batch, and the most bytes that these may have where they are stored.
+        Most changes of a micro-batch, and most bytes of them as stored.
     retain : timedelta
         How long garbage collection keeps the content that a stream begins with.
     rows_per_partition : int
         Rows of the content after which a task ends.
     keep_schema : bool, default False
-        Whether the stream goes on with the columns it began with when they are altered.
+        Whether the stream continues with the columns it began with if they are altered.
     before_image : bool, default False
-        Whether the rows before the changes are rows of the stream.
+        Whether the stream includes the rows before the changes.
     """
 
     location: TableLocation
@@ -177,12 +177,12 @@ class StreamReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamReadOptions:
-        """Read what Spark hands over.
+        """Parse the options that Spark passes.
 
         Raises
         ------
         OptionError
-            If an option is unknown, out of range, or one of batches.
+            If an option is unknown, out of range, or only for batches.
         """
         _refuse_others(options, _BATCH, _STREAM, "a streaming read")
         location, given = split_options(options, _STREAM)
@@ -204,7 +204,7 @@ class StreamReadOptions:
 
 
 def reads_changes(options: Mapping[str, str]) -> bool:
-    """Whether the change feed is to be read, instead of the table."""
+    """Whether to read the change feed instead of the table."""
     given = {name.lower(): value for name, value in options.items()}.get(_READ_CHANGE_FEED.lower())
     return given is not None and as_switch(_READ_CHANGE_FEED, given)
 
@@ -262,7 +262,7 @@ def _limit(given: Mapping[str, str], name: str) -> int | None:
 def _refuse_others(
     options: Mapping[str, str], others: Collection[str], known: Collection[str], what: str
 ) -> None:
-    """Refuse an option that the other kind of read has."""
+    """Refuse an option of the other kind of read."""
     misplaced = {name.lower(): name for name in others if name not in known}
     for given in options:
         if given.lower() in misplaced:

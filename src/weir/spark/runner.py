@@ -1,7 +1,7 @@
-"""Running the tasks of table services on Spark executors.
+"""Runs the tasks of table services on Spark executors.
 
-The executors need Weir installed, in the version of the driver, and reach the table's storage by
-themselves: a task brings the storage options along and opens what it works on where it runs.
+The executors need the driver's version of Weir and access to the table's storage: a task carries the storage
+options and opens what it works on where it runs.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ class SparkRunner:
     """Runs the tasks of table services on the executors of a Spark session.
 
     Every service takes one: ``table.maintenance.merge(runner=SparkRunner(spark))``, and likewise ``recover``,
-    ``compact``, ``catch_up_indexes``, ``collect_garbage``, ``verify`` and ``maintain``. The tasks are
-    those that run on threads without it, and the table looks the same afterwards. Planning and the
-    commits that are made once stay in this process.
+    ``compact``, ``catch_up_indexes``, ``collect_garbage``, ``verify`` and ``maintain``. The tasks are the
+    same that otherwise run on threads, and so is the result. Planning and one-time commits stay in this
+    process.
 
     Spark runs a task again if its Python worker or its executor is lost, as often as
-    ``spark.task.maxFailures`` says (4; on the master ``local[N]`` once, on ``local[N, F]`` F times).
-    The tasks are made for that: what a lost one has done is found and left as it is. The counts in a
-    report are of what the runs that answered did, so that they leave out what a lost one had done.
+    ``spark.task.maxFailures`` says (4; on the master ``local[N]`` once, on ``local[N, F]`` F times). The
+    tasks are made for that: the work of a lost run is found and kept. The counts in a report cover only runs
+    that answered, so they exclude the work of lost ones.
 
-    Uses the DataFrame API alone, so that it works with classic sessions and with Spark Connect. Tasks
-    are divided into at most ``jobs`` Spark jobs, which are submitted at once and reported as they end:
-    progress moves with each. If a task fails, the jobs that are under way are cancelled.
+    Uses only the DataFrame API, so it works with classic sessions and with Spark Connect. Tasks are divided
+    into at most ``jobs`` Spark jobs, which are submitted at once and reported as they end, so progress
+    advances with each. If a task fails, running jobs are cancelled.
 
     Parameters
     ----------
     spark : SparkSession
         The session, classic or Connect.
     jobs : int
-        How many Spark jobs to divide the tasks of a step into, at most. Default 16.
+        Most Spark jobs that the tasks of a step are divided into. Default 16.
 
     Raises
     ------
     RunnerError
-        If there is to be no job at all.
+        If ``jobs`` is below 1.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class SparkRunner:
     """
 
     is_distributed = True
-    """That tasks run on machines of their own: what is worth dividing is divided sooner."""
+    """Marks that tasks run on separate machines, so that work is divided earlier."""
 
     def __init__(self, spark: SparkSession, *, jobs: int = _MAX_JOBS) -> None:
         if jobs < 1:
@@ -89,26 +89,25 @@ class SparkRunner:
         self._jobs = jobs
 
     def __repr__(self) -> str:
-        """Show into how many jobs tasks are divided; what a session is set to may be secret."""
+        """Show the number of jobs; the settings of a session may be secret."""
         return f"SparkRunner(jobs={self._jobs})"
 
     def in_one_go(self) -> Self:
-        """Return a runner whose tasks are one Spark job: submitting one takes as long as a small task."""
+        """Return a runner with one Spark job for all tasks: submitting one takes as long as a small task."""
         made = copy.copy(self)
         made._jobs = 1
         return made
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        """Yield ``function(task)`` for every task, as the jobs that they are divided into end.
+        """Yield ``function(task)`` for every task, as their jobs end.
 
         Raises
         ------
         RunnerError
-            If Spark could not run a task, or does not answer for a minute, or a task failed with what
-            cannot be brought here.
+            If Spark could not run a task, does not answer for a minute, or a task failed with an error that
+            cannot be pickled.
         Exception
-            What a task raised, as it was raised there; what is no error of Weir's has the traceback of
-            the executor as a note.
+            The error that a task raised; errors other than Weir's carry the executor's traceback as a note.
         """
         if not tasks:
             return
@@ -133,7 +132,7 @@ class SparkRunner:
                     self._cancel(tag, futures, watch)
 
     def _job(self, tag: str, pickled: Sequence[bytes]) -> list[bytes]:
-        """Run some tasks as one Spark job of as many partitions; return their pickled answers."""
+        """Run some tasks as one Spark job with as many partitions; return their pickled results."""
         if is_remote():
             self._spark.addTag(tag)
         else:
@@ -147,7 +146,7 @@ class SparkRunner:
         return [bytes(row["answer"]) for row in rows]
 
     def _cancel(self, tag: str, futures: Collection[Future[list[bytes]]], watch: SparkWatch) -> None:
-        """Cancel what is under way, and wait for it to end."""
+        """Cancel running jobs, and wait for them to end."""
         pending = wait(futures, timeout=0).not_done
         while pending:
             try:
@@ -169,7 +168,7 @@ class SparkRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What an executor does: run the tasks whose numbers it is given."""
+    """The executor side: runs the tasks with the given numbers."""
 
     pickled: tuple[bytes, ...]
 
@@ -182,14 +181,14 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What a task raised, and where. Everything that Spark itself is told of it runs the task again."""
+    """The error of a task and its traceback. If Spark itself saw the error, it would run the task again."""
 
     error: BaseException
     trace: str
 
 
 def _pickled(value: object) -> bytes:
-    """Pickle as Spark pickles functions: those that executors cannot import travel by value."""
+    """Pickle like Spark pickles functions: those that executors cannot import travel by value."""
     return cast(bytes, cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
 
@@ -215,7 +214,7 @@ def _pickled_failure(error: BaseException, trace: str) -> bytes:
 
 
 def _value(answer: bytes) -> object:
-    """Return what a task has returned, or raise what it raised."""
+    """Return the result of a task, or raise its error."""
     try:
         value = cloudpickle.loads(answer)
     except Exception as error:
@@ -231,7 +230,7 @@ def _value(answer: bytes) -> object:
 
 
 def _failure(error: Exception) -> RunnerError:
-    """Return what a job that Spark has given up says to people."""
+    """Return a readable message for a job that Spark has given up."""
     reason = _reason(error)
     if "No module named 'weir" in str(error):
         return RunnerError(
@@ -248,7 +247,7 @@ def _failure(error: Exception) -> RunnerError:
 
 
 def _reason(error: Exception) -> str:
-    """Return what Spark says in a line, without the stack traces that it appends."""
+    """Return Spark's message in one line, without the stack traces it appends."""
     lines = (line.removeprefix(":").strip() for line in str(error).splitlines())
     first = next((line for line in lines if line and not line.startswith(_OF_NO_USE)), type(error).__name__)
     first = first.removeprefix("org.apache.spark.SparkException: ")

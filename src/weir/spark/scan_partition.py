@@ -1,8 +1,8 @@
-"""A scan as parts that Spark's executors read: values that can be pickled, each with work of its own.
+"""Partitions of a scan for Spark's executors, as independent values that can be pickled.
 
-The base table is read by groups of fragments. Newer rows are in small pieces, generations and what is only
-in the log; pieces that follow each other are read together. Rows of the log travel with the task: they have
-been read already, to know what they supersede.
+The base table is read in groups of fragments. Newer rows are in small pieces, generations and the log;
+consecutive pieces are read together. Rows of the log travel with the task: they have already been read, to
+know what they supersede.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from weir.storage.open import open_store
 __all__ = ["ScanPartition", "bounded", "scan_partitions"]
 
 _BATCH_BYTES = 16 * 1024 * 1024
-"""What a batch has at most. For every task Spark holds one in Java's memory."""
+"""Most bytes of a batch. Spark holds one in Java's memory for every task."""
 
 _TASK_BYTES = 8 * 1024 * 1024
-"""What the rows have at most that travel with a task: Spark refuses messages of more than 128 MiB."""
+"""Most bytes of rows that travel with a task: Spark refuses messages of more than 128 MiB."""
 
 _FRESH_SHARE = 16
-"""How many times fewer rows a task for newer rows has: they are in more places, and dearer to read."""
+"""Factor by which a task for newer rows has fewer of them: they are in more places and cost more to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPartition(InputPartition):
-    """What one task of Spark reads.
+    """The part of a scan that one Spark task reads.
 
     Parameters
     ----------
     location : TableLocation
         The table.
     version : int
-        The version of its base table that is read.
+        The version of its base table to read.
     tasks : tuple of DatasetTask or RowsTask
         The parts of the scan.
     """
@@ -69,7 +69,7 @@ class ScanPartition(InputPartition):
             raise self._explained(error) from error
 
     def _explained(self, error: CorruptionError) -> WeirError:
-        """Return the error to raise when a file is missing or damaged."""
+        """Return the error to raise if a file is missing or damaged."""
         newest = self.version
         with suppress(WeirError):
             store = open_store(self.location.uri, self.location.storage_options or None)
@@ -119,7 +119,7 @@ def scan_partitions(location: TableLocation, plan: ScanPlan, rows: int) -> list[
 
 
 def _pieces(tasks: list[ScanTask]) -> Iterator[tuple[ScanTask, int]]:
-    """Yield tasks, each with the number of rows it looks at."""
+    """Yield tasks, each with its number of rows."""
     for task in tasks:
         if isinstance(task, DatasetTask):
             yield from task.split(sys.maxsize)

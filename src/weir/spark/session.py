@@ -1,4 +1,4 @@
-"""Starting a Spark session, and making the formats known to one."""
+"""Starts Spark sessions, and registers the formats with them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["register", "start_session"]
 
 
 def register(spark: SparkSession, *, check: bool = True) -> None:
-    """Make the formats ``"weir"`` and ``"weir-events"`` known to a Spark session, classic or Connect.
+    """Register the formats ``"weir"`` and ``"weir-events"`` with a Spark session, classic or Connect.
 
-    Spark's Python workers need Weir too. On this machine they become the interpreter that runs this program,
-    unless the environment variable ``PYSPARK_PYTHON`` names another; wherever they are another one, a small
-    job asks for what they have.
+    Spark's Python workers need Weir too. On this machine they use the interpreter of this program, unless the
+    environment variable ``PYSPARK_PYTHON`` names another; if they use another one, a small job checks what it
+    has.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     check : bool
-        Whether to ask. Default True.
+        Whether to run that check. Default True.
 
     Raises
     ------
@@ -43,20 +43,20 @@ def register(spark: SparkSession, *, check: bool = True) -> None:
 
 
 def start_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Start a Spark session, for a program that has none; or take the one that is active.
+    """Start a Spark session, or return the active one.
 
-    What Spark says of its own progress and of warnings is switched off. Settings come from where Spark
-    looks for them: ``spark-defaults.conf``, ``PYSPARK_SUBMIT_ARGS``.
+    Spark's own progress output and warnings are switched off. Settings come from Spark's usual places:
+    ``spark-defaults.conf``, ``PYSPARK_SUBMIT_ARGS``.
 
     Parameters
     ----------
     master : str or None
         A master, such as ``local[4]`` or ``spark://host:7077``; or the location of a Spark Connect server,
-        such as ``sc://host:15002``. None: as Spark is set up, which is ``local[*]`` where nothing is.
+        such as ``sc://host:15002``. None: as configured in Spark, or else ``local[*]``.
     name : str
-        The name that Spark shows.
+        The application name that Spark shows.
     settings : mapping of str to str, optional
-        Further settings; they win over those above.
+        Further settings, which override those above.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Waiting for Spark only as long as it answers.
+"""Waits for Spark only as long as it answers.
 
-A client of Spark Connect asks a server that is gone again and again, for more than ten minutes in every call,
-and a server or a Java that stands still never answers. So one thread asks, and everybody else waits for it
-only as long as it gets answers.
+A Spark Connect client retries a server that is gone for more than ten minutes in every call, and a server or
+Java process that hangs never answers. So one thread asks, and everyone else waits only as long as it gets
+answers.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 SILENCE_SECONDS = 60.0
-"""Seconds without an answer after which Spark is taken for gone."""
+"""Seconds without an answer after which Spark is considered gone."""
 
 LOOK_SECONDS = 0.5
-"""How often whoever waits looks whether Spark still answers."""
+"""How often a waiting caller checks whether Spark still answers."""
 
 _ASK_SECONDS = 1.0
 
@@ -41,18 +41,18 @@ Result = TypeVar("Result")
 
 
 class SparkSilentError(Exception):
-    """Spark has not answered for so long that nobody waits for it any more."""
+    """Spark has not answered for so long that waiting has ended."""
 
 
 class SparkWatch:
-    """Asks Spark, over and over, until it is closed. A context manager.
+    """Polls Spark until it is closed. A context manager.
 
     Parameters
     ----------
     ask : callable
-        Asks Spark. What it raises is an answer too.
+        Asks Spark. An exception counts as an answer too.
     silence : float
-        Seconds without an answer after which Spark is taken for gone.
+        Seconds without an answer after which Spark is considered gone.
     """
 
     def __init__(self, ask: Callable[[], object], *, silence: float = SILENCE_SECONDS) -> None:
@@ -78,18 +78,18 @@ class SparkWatch:
 
     @property
     def is_silent(self) -> bool:
-        """Whether Spark has been taken for gone, and has not answered since."""
+        """Whether Spark is considered gone and has not answered since."""
         return self._silence >= self._limit
 
     def run(self, call: Callable[[], Result]) -> Result:
-        """Return what a call returns that may ask Spark, on a thread of its own.
+        """Return the result of a call that may ask Spark, made on a separate thread.
 
         Raises
         ------
         SparkSilentError
-            If Spark does not answer any more. The call may still be under way.
+            If Spark no longer answers. The call may still be running.
         Exception
-            What the call raises.
+            The error that the call raises.
         """
         future = on_thread(call)
         for _ in self.as_completed([future]):
@@ -102,7 +102,7 @@ class SparkWatch:
         Raises
         ------
         SparkSilentError
-            If Spark does not answer any more.
+            If Spark no longer answers.
         """
         pending = set(futures)
         while pending:
@@ -112,7 +112,7 @@ class SparkWatch:
                 self.look()
 
     def look(self) -> None:
-        """Count the time since the last look as silence, and refuse to wait when there is enough of it.
+        """Count the time since the last check as silence, and stop waiting once there is enough of it.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class SparkWatch:
                 raise SparkSilentError(f"it has said nothing for {self._limit:.0f} s")
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         self._closed.set()
 
     def _listen(self) -> None:
@@ -141,7 +141,7 @@ class SparkWatch:
 
 
 def watch_session(spark: SparkSession, *, silence: float = SILENCE_SECONDS) -> SparkWatch:
-    """Watch a session, classic or Connect, by asking for one of its settings."""
+    """Watch a session, classic or Connect, by reading one of its settings."""
 
     def ask() -> None:
         spark.conf.get("spark.app.name", None)
@@ -151,7 +151,7 @@ def watch_session(spark: SparkSession, *, silence: float = SILENCE_SECONDS) -> S
 
 
 def silent(error: SparkSilentError) -> RunnerError:
-    """Return what people are told who have called something that needs Spark."""
+    """Return the message for users whose call needs Spark."""
     return RunnerError(
         f"Spark does not answer any more: {error}",
         where="spark",
@@ -161,7 +161,7 @@ def silent(error: SparkSilentError) -> RunnerError:
 
 
 def on_thread(call: Callable[[], Result]) -> Future[Result]:
-    """Begin a call on a thread of its own, which keeps neither its caller nor the process."""
+    """Start a call on a daemon thread, which blocks neither its caller nor the process."""
     future: Future[Result] = Future()
     future.set_running_or_notify_cancel()
 

@@ -1,8 +1,8 @@
-"""The commit of a write on the driver: the rows of all tasks, each shard's in one step.
+"""The commit of a write on the driver: the rows of all tasks, one step per shard.
 
-A shard takes all rows that a commit has for it, and the mark of the commit, or nothing. Whoever does not
-know whether a commit has been made makes it again, and shards that have it pass it over
-(:mod:`weir.format.source`). So exactly once needs nothing but the mark, and no memory of the driver.
+A shard takes all rows that a commit has for it together with the mark of the commit, or nothing. If the
+outcome of a commit is unknown, it is made again, and shards that have it skip it (:mod:`weir.format.source`).
+So exactly-once needs only the mark, and no state on the driver.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ __all__ = [
 _log = get_logger(__name__)
 
 _MAX_LOG_BYTES = 32 * 1024 * 1024
-"""How many bytes of rows go to one shard as a log entry, which readers hold in memory until it is flushed."""
+"""Most bytes of rows for a shard that go into a log entry, which readers hold in memory until the flush."""
 
 
 def prepare(table: Table, options: WriteOptions, schema: StructType, overwrite: bool) -> TaskRows:
-    """Check on the driver what can be checked before any task runs; return how tasks read their rows.
+    """Check on the driver what can be checked before any task runs; return the row reader for tasks.
 
     Raises
     ------
     OptionError
-        If the table is to be overwritten, or cannot be written in that mode.
+        If overwriting is requested, or the table cannot be written in that mode.
     SchemaError, KeyValueError
-        If rows of ``schema`` cannot be the table's, or a column of theirs cannot be added to it.
+        If rows of ``schema`` do not fit the table, or one of their columns cannot be added to it.
     """
     if overwrite:
         raise OptionError(
@@ -100,7 +100,7 @@ def _rows_of(table: Table, options: WriteOptions) -> TaskRows:
 
 
 def _add_columns(table: Table, given: pa.Schema) -> None:
-    """Add the columns that a table lacks, all in one step."""
+    """Add the columns that a table lacks, in one step."""
     while True:
         known = table.internals.follow().names
         missing = [field.with_nullable(True) for field in given if field.name not in (*known, OPERATION)]
@@ -124,30 +124,30 @@ def commit(
     flush: bool,
     kept: KeptWriters | None = None,
 ) -> None:
-    """Write what the tasks have made of their rows.
+    """Write the results of the tasks.
 
     Parameters
     ----------
     table : Table
         The table.
     results : sequence of TaskResult
-        In the order of the partitions.
+        The results, in the order of the partitions.
     source : Source, optional
         The mark of the commit.
     options : WriteOptions
         The options of the write.
     holder : str, optional
-        Name of who holds the leases meanwhile.
+        Name of the lease holder.
     flush : bool
-        Whether to flush, where the options do not say.
+        Whether to flush if the options do not say.
     kept : KeptWriters, optional
-        Where to look for a writer of the holder, and to leave it for its next commit. Default: a writer
-        is opened for this commit, and closed after it.
+        Where to look for a writer of the holder, and to keep it for its next commit. Default: a writer is
+        opened for this commit and closed after it.
 
     Raises
     ------
     LeaseHeldError, FencedError
-        If another writer had the shards for longer than the options say to wait.
+        If another writer held the shards for longer than the options say to wait.
     """
     # Tasks of one write share the router that they were planned with.
     planned = (one.spec_id for one in results if one.spec_id is not None)
@@ -195,12 +195,12 @@ def commit(
 
 
 def _refuse_altered(table: Table, given: pa.Schema) -> None:
-    """Refuse rows that were read when the table's columns had other names: these say what is set.
+    """Refuse rows read when the table's columns had other names, since names decide what is set.
 
     Raises
     ------
     SchemaError
-        Naming a column that is another one by now.
+        Naming a column that has changed.
     """
     table.internals.follow()
     current = table.internals.row_schema
@@ -219,10 +219,10 @@ def _refuse_altered(table: Table, given: pa.Schema) -> None:
 
 
 def abort(table: Table, messages: Sequence[object]) -> None:
-    """Delete what the tasks of a write have staged, if it certainly was not committed.
+    """Delete what the tasks of a write staged, if it was certainly not committed.
 
-    If every task has a result, a commit may have been tried, and nobody can tell whether what failed in it
-    was its answer alone. Then garbage collection deletes what is on no list.
+    If every task has a result, a commit may have been attempted and may have succeeded even though its answer
+    was lost. Then garbage collection deletes what is not referenced.
     """
     results = [message for message in messages if isinstance(message, TaskResult)]
     if len(results) < len(messages):
@@ -234,7 +234,7 @@ def parted(
 ) -> tuple[list[tuple[ShardValues, pa.Table]], list[tuple[ShardValues, list[StagedGeneration]]]]:
     """Return the shards whose rows go through the log, and those whose rows are staged, here or by tasks.
 
-    Each with its rows in the order of the tasks.
+    Each with its rows in task order.
     """
     changes, staged = [], []
     for shard, pieces in pieces_by_shard(results).items():
@@ -249,7 +249,7 @@ def parted(
 def _all_staged(
     table: Table, shard: ShardValues, pieces: Iterable[InlineRows | StagedGeneration], spec_id: int
 ) -> Iterator[StagedGeneration]:
-    """Yield what was staged, and between it, staged here, what was not: each piece in its place."""
+    """Yield staged pieces in order, staging here those that were not."""
     held: list[pa.Table] = []
     for piece in pieces:
         if isinstance(piece, InlineRows):
@@ -271,7 +271,7 @@ def commit_batch_of_stream(
     *,
     kept: KeptWriters | None = None,
 ) -> None:
-    """Write a batch of a streaming query, once however often it is committed.
+    """Write a batch of a streaming query, exactly once however often it is committed.
 
     Parameters
     ----------
@@ -283,7 +283,7 @@ def commit_batch_of_stream(
     Raises
     ------
     InputError
-        If the query has written its former batches to another table.
+        If the query wrote its earlier batches to another table.
     """
     query_ids = {result.query_id for result in results}
     if len(query_ids) != 1 or None in query_ids:
@@ -298,7 +298,7 @@ def commit_batch_of_stream(
 
 
 def refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_id: int) -> None:
-    """Note that a streaming query writes to a table, and refuse one that has begun with another.
+    """Record the table a streaming query writes to, and refuse a query that began with another one.
 
     Parameters
     ----------
@@ -307,12 +307,12 @@ def refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_
     query_id : str
         The query.
     batch_id : int
-        Which of its batches is to be written.
+        The batch to be written.
 
     Raises
     ------
     InputError
-        If it has written its former batches elsewhere.
+        If it wrote its earlier batches elsewhere.
     """
     path = stream_record.stream_path(query_id)
     if batch_id == 0:

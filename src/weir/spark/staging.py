@@ -1,9 +1,9 @@
-"""What a task of a write makes of its rows: for every shard pieces, in the order of the rows.
+"""The task side of a write: rows are divided into pieces per shard, in row order.
 
-A task converts its rows to the table's schema, checks them, and splits them by shard. Few rows travel to the
-driver inside the task's result; many are staged as generations (:mod:`weir.write.flush.staged_generations`),
-of which the driver gets to know the names. So what the driver handles does not grow with the data, and small
-writes cost tasks no access to the storage at all.
+A task converts its rows to the table's schema, checks them, and splits them by shard. A few rows travel to
+the driver inside the task's result; many are staged as generations
+(:mod:`weir.write.flush.staged_generations`), and only their names go to the driver. So the load on the driver
+does not grow with the data, and tasks of small writes do not access the storage at all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weir.write.flush.staged_generations import StagedGeneration
 __all__ = ["InlineRows", "Piece", "TaskResult", "TaskRows", "pieces_by_shard"]
 
 _MAX_INLINE_BYTES = 1024 * 1024
-"""How many bytes of rows a task hands to the driver: some hundred of them have room there at once."""
+"""Most bytes of rows that a task sends to the driver, which has room for a few hundred tasks at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ class InlineRows:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows of one task for one shard.
+    """Rows of one task for one shard.
 
     Parameters
     ----------
     shard : ShardValues
         The shard.
     held : InlineRows or StagedGeneration
-        The rows, or where they are.
+        The rows, or their staged generation.
     """
 
     shard: ShardValues
@@ -81,18 +81,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult(WriterCommitMessage):
-    """What a task hands to the driver.
+    """The result of a task, sent to the driver.
 
     Parameters
     ----------
     pieces : tuple of Piece
-        Its rows; those of one shard in their order.
+        Its rows; those of one shard in order.
     query_id : str, optional
         The streaming query it belongs to.
     asked : InlineRows, optional
-        Rows that the driver decides on, since what they do depends on the rows that are there.
+        Rows whose effect depends on existing rows, so that the driver decides on it.
     spec_id : int, optional
-        The shard spec that its rows were routed by; None if it has none that were.
+        The shard spec that its rows were routed by; None if no rows were routed.
     """
 
     pieces: tuple[Piece, ...]
@@ -102,21 +102,21 @@ class TaskResult(WriterCommitMessage):
 
     @property
     def staged(self) -> tuple[StagedGeneration, ...]:
-        """The generations it has written."""
+        """The generations it wrote."""
         return tuple(piece.held for piece in self.pieces if isinstance(piece.held, StagedGeneration))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRows:
-    """How tasks read the rows of one write. Can be pickled.
+    """Reads the rows of one write in tasks. Can be pickled.
 
     Parameters
     ----------
     location : TableLocation
         The table.
     row_schema : Schema
-        The table's columns, with their field ids, and ``_tombstone``: rows stay what they were read as,
-        whatever the columns are called by the time of the commit.
+        The table's columns, with their field ids, and ``_tombstone``: rows keep their meaning even if columns
+        are renamed before the commit.
     primary_key : tuple of str
         Primary-key columns.
     router : Router
@@ -124,11 +124,11 @@ class TaskRows:
     fsync : bool, default True
         As for :func:`weir.open`.
     sequence_by : str or None, default None
-        The column by which deletes count too.
+        The sequence column, which also orders deletes.
     looks_as : str, optional
-        What a row does that does not say, if it depends on the row that is there.
+        The default operation of a row, if it depends on the existing row.
     is_merged_at_once : bool, default False
-        Whether the commit merges the rows, so that their generations need no indexes.
+        Whether the commit merges the rows at once, so that their generations need no indexes.
     """
 
     location: TableLocation
@@ -149,7 +149,7 @@ class TaskRows:
         looks_as: str | None = None,
         is_merged_at_once: bool = False,
     ) -> TaskRows:
-        """Return how the rows of a table are read."""
+        """Return the row reader for a table."""
         engine = table.merge_engine
         return TaskRows(
             location,
@@ -169,7 +169,7 @@ class TaskRows:
         return shown.remove(shown.get_field_index(TOMBSTONE))
 
     def check_schema(self, given: pa.Schema) -> None:
-        """Refuse rows of a schema that cannot be the table's.
+        """Refuse rows of a schema that does not fit the table.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class TaskRows:
         inline_bytes: int | None = None,
         query_id: str | None = None,
     ) -> TaskResult:
-        """Check the rows of a task, and return what the driver is to get.
+        """Check the rows of a task, and return the result for the driver.
 
         Parameters
         ----------
@@ -233,13 +233,13 @@ class TaskRows:
         batches : iterable of RecordBatch
             The rows.
         inline_bytes : int, optional
-            How many bytes of them may go to the driver. Default: what any number of tasks may send.
+            Most bytes of them that may go to the driver. Default: an amount safe for any number of tasks.
 
         Raises
         ------
         InputError, SchemaError, KeyValueError
-            If a row does not fit the table. Rows are counted from the first of ``batches``, which is that of
-            the partition: Spark hands them over in batches of its own.
+            If a row does not fit the table. Rows are counted from the first of ``batches``, which is the
+            first of the partition.
         """
         task = _Task(self, _MAX_INLINE_BYTES if inline_bytes is None else inline_bytes)
         first_row = 0
@@ -263,7 +263,7 @@ class TaskRows:
 
 
 class _Task:
-    """The rows of one task that are held, and the pieces that have been made of others."""
+    """The buffered rows of a task, and the pieces already made."""
 
     def __init__(self, rows: TaskRows, inline_bytes: int) -> None:
         self._rows = rows
@@ -305,7 +305,7 @@ class _Task:
 
 
 def pieces_by_shard(results: Iterable[TaskResult]) -> dict[ShardValues, list[InlineRows | StagedGeneration]]:
-    """Return the pieces of every shard, in the order of the tasks and of the rows in each."""
+    """Return the pieces of every shard, in task order and row order."""
     found: dict[ShardValues, list[InlineRows | StagedGeneration]] = {}
     for piece in _pieces(results):
         found.setdefault(piece.shard, []).append(piece.held)

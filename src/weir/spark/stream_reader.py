@@ -1,13 +1,12 @@
 """The streaming source: the change feed of a table, in micro-batches.
 
-Spark asks what there is to read up to, writes that down, has it read, and writes down that it was. After a
-restart it reads again what it cannot tell was finished, and expects the same rows. So an offset is a
-snapshot token as text, a place in every shard's log, and the changes between two of them are always the
-same.
+Spark asks for the end offset, records it, reads up to it, and records that it has. After a restart it reads
+again whatever is not recorded as finished, and expects the same rows. So an offset is a snapshot token as
+text, with a position in every shard's log, and the changes between two offsets are always the same.
 
-Of the first micro-batch Spark writes down only where it ends. So that offset also says where it begins:
-``since`` a token, or with the ``content`` of the table at the token itself. Where a stream begins is found
-out once, and written down at once, though there may be nothing to read yet.
+Spark records only the end of the first micro-batch. So that offset also says where the stream begins:
+``since`` a token, or with the ``content`` of the table at the token itself. The start of a stream is
+determined once and recorded at once, even if there is nothing to read yet.
 """
 
 from __future__ import annotations
@@ -55,27 +54,27 @@ _ADDED = pa.schema(
         pa.field("_epoch", pa.int64()),
     ]
 )
-"""What the feed adds to a table's columns. Rows that are read as the content have an operation alone."""
+"""The columns that the feed adds. Rows read as content only have an operation."""
 
 _RENEWAL_SECONDS = 3600.0
-"""How long a consumer that waits for changes goes without saying that it is alive."""
+"""How often a consumer that waits for changes signals that it is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePartition(InputPartition):
-    """Changes of one shard: what one task of Spark reads.
+    """Changes of one shard, read by one Spark task.
 
     Parameters
     ----------
     changes : ChangeRange
-        Which.
+        The changes.
     """
 
     changes: ChangeRange
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the changes of a table, each once and those of a shard in order.
+    """Streams the changes of a table, each once, those of a shard in order.
 
     Parameters
     ----------
@@ -87,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Raises
     ------
     OptionError
-        If these are the columns of the table and not of its changes.
+        If these are the columns of the table instead of its changes.
     """
 
     def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
@@ -106,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledged: tuple[str, float] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what it was made of: tasks read without anything else."""
+        """Pickle the constructor arguments: tasks need nothing else to read."""
         return type(self), (self._options, self._schema)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -117,15 +116,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if options.max_bytes is None else ReadMaxBytes(options.max_bytes)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Return the place before the first micro-batch: the same whenever Spark asks."""
+        """Return the position before the first micro-batch, always the same."""
         return {"startingFrom": self._options.starting_from}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take note of where to stop."""
+        """Remember where to stop."""
         self._target = self._table.snapshot(retain=None)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return where the next micro-batch ends: at ``start`` if there is nothing to read."""
+        """Return the end of the next micro-batch, which is ``start`` if there is nothing to read."""
         table = self._table
         self._look_at_columns()
         if "startingFrom" in start:
@@ -148,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the parts of a micro-batch: the changes of each shard, or what the table had."""
+        """Return the parts of a micro-batch: the changes of each shard, or the content of the table."""
         until = _token(end)
         if "startingFrom" not in start:
             since = _token(start)
@@ -173,12 +172,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._began_with
 
     def _look_at_columns(self) -> None:
-        """Find out whether columns that the stream reads have been altered.
+        """Check whether columns of the stream have been altered.
 
         Raises
         ------
         SchemaError
-            If they have, and the options do not say to go on.
+            If they have, and the options do not say to continue.
         """
         self._table.internals.follow()
         before, now = self._row_schema, self._table.internals.row_schema
@@ -209,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     yield from map(convert, bounded(batch))
 
     def commit(self, end: Offset) -> None:
-        """Acknowledge for the consumer, and keep no longer what was read as the content."""
+        """Acknowledge for the consumer, and release the snapshot that was read as content."""
         token = _token(end)
         if self._options.consumer is not None:
             self._acknowledge(str(token))
@@ -217,10 +216,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._table.release(token)
 
     def _most(self, limit: ReadLimit) -> dict[str, int | None]:
-        """Return the limits of a micro-batch: none where Spark asks for all, and otherwise our own.
+        """Return the limits of a micro-batch: none if Spark asks for everything, otherwise our own.
 
-        Spark hands over what it was told, or that everything is to be read. It knows no limit of both rows
-        and bytes, so that the other one does not pass through it.
+        Spark passes a limit back, or that everything has to be read. It has no limit on both rows and bytes,
+        so the other one cannot pass through it.
         """
         if isinstance(limit, ReadAllAvailable):
             return {}
@@ -236,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _first(self) -> SnapshotToken | None:
-        """Return the place where a stream without a checkpoint begins; None for the content at first."""
+        """Return the position where a stream without a checkpoint begins; None to begin with the content."""
         options, table = self._options, self._table
         if options.consumer is not None and self._has_consumer(options.consumer):
             return table.changes(consumer=options.consumer, before=options.before_image).token
@@ -260,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledged = token, time.monotonic()
 
     def _renew(self) -> None:
-        """Say that the consumer is alive, though there is nothing that it could acknowledge."""
+        """Signal that the consumer is alive, though it has nothing to acknowledge."""
         if self._acknowledged is not None:
             token, at = self._acknowledged
             if time.monotonic() - at > _RENEWAL_SECONDS:
@@ -268,14 +267,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def change_columns(options: StreamReadOptions) -> pa.Schema:
-    """Return the columns of a stream: those of the table that are asked for, and those of the feed.
+    """Return the columns of a stream: the requested ones of the table, and those of the feed.
 
     Raises
     ------
     TableNotFoundError
         If there is no table.
     SchemaError
-        If it does not have one of the columns, or has one that is named like one of the feed's.
+        If it lacks a column, or has one with the name of a feed column.
     """
     columns = options.location.open().schema
     check_names(columns, before=options.before_image)
@@ -283,7 +282,7 @@ def change_columns(options: StreamReadOptions) -> pa.Schema:
 
 
 def _is_same(name: str, before: pa.Schema, now: pa.Schema) -> bool:
-    """Whether two schemas have the same column under a name, or both have none."""
+    """Whether two schemas have the same column under a name, or both lack it."""
     if name not in before.names or name not in now.names:
         return (name in before.names) == (name in now.names)
     one, other = before.field(name), now.field(name)
@@ -298,7 +297,7 @@ def _with_added(columns: pa.Schema) -> pa.Schema:
 
 
 def _as_changes(rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
-    """Return rows of the content as changes that are of no place in a log."""
+    """Return rows of the content as changes without a log position."""
     operation, *places = _ADDED
     added = [pa.repeat(what, rows.num_rows), *(pa.nulls(rows.num_rows, one.type) for one in places)]
     return pa.RecordBatch.from_arrays(
@@ -307,12 +306,12 @@ def _as_changes(rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
 
 
 def _token(offset: Offset, name: str = "token") -> SnapshotToken:
-    """Return the token of an offset that Spark has kept.
+    """Return the token of a stored offset.
 
     Raises
     ------
     InputError
-        If it was written by something else.
+        If it was not written by Weir.
     """
     text = offset.get(name)
     if not isinstance(text, str):

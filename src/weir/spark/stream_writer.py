@@ -35,7 +35,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     rows : TaskRows
         How tasks read their rows.
     table : Table, optional
-        The table, opened: Spark makes the writer anew in the process that commits. Not pickled.
+        The open table. Not pickled: Spark recreates the writer in the process that commits.
     """
 
     def __init__(self, options: WriteOptions, rows: TaskRows, table: Table | None = None) -> None:
@@ -59,7 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         commit_batch_of_stream(self._opened(), results, batchId, self._options, kept=process_writers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete what the tasks have staged, on the driver."""
+        """Delete what the tasks staged, on the driver."""
         abort(self._opened(), messages)
 
     def _opened(self) -> Table:
@@ -67,11 +67,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def inline_bytes(task: int) -> int:
-    """Return how many bytes of rows a task of a batch hands to the driver.
+    """Return how many bytes of rows a task may send to the driver.
 
-    A log entry costs a fraction of a generation that is staged, and the small shares that many tasks have of
-    a shard come together there, in one. Its own number
-    is all that a task knows of how many there are, so those with low numbers may send more.
+    A log entry costs a fraction of a staged generation and combines the small shares of many tasks. A task
+    knows only its own number, not how many tasks there are, so those with low numbers may send more.
 
     Examples
     --------
@@ -84,18 +83,18 @@ def inline_bytes(task: int) -> int:
 
 
 def task_number() -> int:
-    """Return the number of the partition that a task writes; 0 outside of one."""
+    """Return the partition number of a task; 0 outside of one."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 
 
 def query_id_of_task() -> str:
-    """Return the streaming query that a task belongs to.
+    """Return the streaming query of a task.
 
     Raises
     ------
     WeirError
-        If Spark does not tell.
+        If Spark does not say.
     """
     context = TaskContext.get()
     query_id = None if context is None else context.getLocalProperty(_QUERY_ID)

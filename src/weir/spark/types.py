@@ -1,7 +1,7 @@
-"""The columns of a table as Spark's types, and Arrow data of the one as Arrow data of the other.
+"""Conversion of a table's columns to Spark's types, and of Arrow data between them.
 
-Every value is exact or an error: what Spark has no type for is refused by the name of its column, and so is
-a value that does not fit the type that Spark has.
+Every value is exact or an error: a column without a matching Spark type, or a value that does not fit the
+type, is refused with the name of the column.
 
 =====================================  ==================================================================
 a table's column                       in Spark
@@ -29,8 +29,8 @@ lists, also of fixed size (vectors)    ``array``
 ``extension``                          the type it is stored as
 =====================================  ==================================================================
 
-Timestamps and durations have microseconds in Spark. Nanoseconds that are whole microseconds are read; one
-that is not is an error.
+Timestamps and durations have microseconds in Spark. Nanosecond values are read if they are whole
+microseconds; otherwise they are an error.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def spark_schema(schema: pa.Schema) -> spark.StructType:
     Raises
     ------
     SchemaError
-        Naming the column that Spark has no type for.
+        Naming a column without a matching Spark type.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def spark_schema(schema: pa.Schema) -> spark.StructType:
 
 
 def _spark_type(kind: pa.DataType, path: str) -> spark.DataType:
-    """Return the type of Spark that holds every value of an Arrow type."""
+    """Return the Spark type that holds every value of an Arrow type."""
     types = pa.types
     simple: spark.DataType | None = _BY_ARROW_TYPE.get(kind)
     if simple is not None:
@@ -142,7 +142,7 @@ def _refused(path: str, kind: pa.DataType, reason: str) -> SchemaError:
 
 
 def selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return some columns of a table, in the order asked for.
+    """Return some columns of a table, in the requested order.
 
     Raises
     ------
@@ -153,12 +153,13 @@ def selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def check_schema(schema: spark.StructType, columns: pa.Schema) -> None:
-    """Refuse columns that the table does not have, or has with another type.
+    """Refuse columns that the table lacks or has with another type.
 
     Parameters
     ----------
     schema : StructType
-        What Spark expects: what the table had when the query was written, or what ``schema()`` was told.
+        The columns Spark expects: those of the table when the query was written, or those passed to
+        ``schema()``.
     columns : Schema
         The table's columns.
 
@@ -182,9 +183,9 @@ def _text(field: spark.StructField) -> str:
 
 
 class SparkBatches:
-    """Turns record batches of a table into what Spark takes for a schema.
+    """Converts record batches of a table to the form Spark expects for a schema.
 
-    Columns that Spark stores alike are passed on as they are.
+    Columns with the same representation in Spark are passed through.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Which Python Spark's workers are, and whether it has Weir.
+"""Checks which Python Spark's workers run, and whether it has Weir.
 
-Spark starts them by a name, ``python3`` unless the environment variable ``PYSPARK_PYTHON`` of the program
-says another, and so finds whatever stands first in ``PATH`` where it runs. A program that is started by the
-interpreter of a virtual environment that is not activated gets workers that are not of it.
+Spark starts them by name, ``python3`` unless the environment variable ``PYSPARK_PYTHON`` of the program names
+another, and so uses whatever comes first in ``PATH``. A program started by the interpreter of a virtual
+environment that is not activated gets workers outside it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INSTALL = (
 
 
 def use_own_python(spark: SparkSession) -> bool:
-    """Have workers on this machine be the interpreter that runs, unless the program has chosen another.
+    """Make workers on this machine use the current interpreter, unless the program has chosen another.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def use_own_python(spark: SparkSession) -> bool:
     Returns
     -------
     bool
-        Whether the workers are this interpreter: they have Weir then.
+        Whether the workers use this interpreter, which has Weir.
     """
     if is_remote():
         return False
@@ -57,7 +57,7 @@ def use_own_python(spark: SparkSession) -> bool:
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Have a worker say whether it has Weir: one small job.
+    """Check with one small job whether a worker has Weir.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def check_workers(spark: SparkSession) -> None:
     Raises
     ------
     RunnerError
-        If it has none, or another version, or is another version of Python; it says which Python it is.
+        If it lacks Weir, or has another version of Weir or of Python; the message says which Python it is.
     """
     try:
         (found,) = spark.range(1).mapInArrow(_look(), "python string, version string").collect()
@@ -95,7 +95,7 @@ def check_workers(spark: SparkSession) -> None:
 
 
 def _look() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that travels by value, as it is one inside another: it has to run without Weir."""
+    """Return a nested function, which is pickled by value: it must run without Weir."""
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import sys

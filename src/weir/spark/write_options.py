@@ -1,4 +1,4 @@
-"""What a write of the format ``"weir"`` is told, and which writer comes of it."""
+"""Options of writes of the format ``"weir"``, and the writer options that follow from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEASE_WAIT_SECONDS = 60.0
 _ADDS = "append"
 _LOADS = "load"
 WRITE_MODES = {"upsert": UPSERT, "patch": PATCH, "insert-if-absent": INSERT, _ADDS: UPSERT, _LOADS: UPSERT}
-"""What a row does that has no operation of its own, by the names of the modes."""
+"""The default operation of rows, by write mode."""
 
 # Every commit claims its shards anew, and reads what former ones have left in the log.
 MAX_TAIL_ENTRIES = 64
@@ -48,21 +48,20 @@ class WriteOptions:
     location : TableLocation
         The table.
     source : Source, optional
-        Makes a batch write one that may be repeated (options ``source`` and ``sequence``).
+        Makes a batch write repeatable (options ``source`` and ``sequence``).
     flush : bool, optional
-        Whether every commit leaves its rows in generations, for a merge to find. Default: in batch
-        writes; in streams when enough has come together.
+        Whether every commit flushes its rows to generations, for a merge to find. Default: always in batch
+        writes; in streams once enough rows have accumulated.
     fsync : bool, default True
         As for :func:`weir.open`.
     writer : mapping of str to object, default {}
         Options of :class:`weir.config.WriterOptions` that were given.
     lease_wait : float, default 60
-        Seconds a commit waits for shards that another writer has.
+        Seconds a commit waits for shards that another writer holds.
     merge_schema : bool, default False
-        Whether columns of the rows that the table does not have are added to it.
+        Whether to add columns of the rows that the table lacks.
     write_mode : str, default ""
-        One of :data:`WRITE_MODES`. Default: what the table does, which is upsert, or append where rows are
-        only added.
+        One of :data:`WRITE_MODES`. Default: upsert, or append for an append-only table.
     """
 
     location: TableLocation
@@ -76,23 +75,23 @@ class WriteOptions:
 
     @property
     def looks_as(self) -> str | None:
-        """What rows do that have no operation, if the mode depends on rows that are there."""
+        """The default operation of rows, if the mode depends on existing rows."""
         operation = WRITE_MODES.get(self.write_mode)
         return operation if operation in (PATCH, INSERT) else None
 
     @property
     def is_merged_at_once(self) -> bool:
-        """Whether a write is a bulk load, whose commit merges it."""
+        """Whether a write is a bulk load, which is merged by its commit."""
         return self.write_mode == _LOADS
 
     def check_mode(self, table: Table) -> None:
-        """Refuse a mode that a table cannot be written in.
+        """Refuse a mode that the table does not support.
 
         Raises
         ------
         OptionError
-            If rows are only added, or replace others, and the mode says otherwise; or if it depends on rows
-            that a merge engine settles when they are read.
+            If the mode contradicts the table, which is append-only or not; or depends on rows that a merge
+            engine only resolves on read.
         """
         if not self.write_mode or self.is_merged_at_once:
             return
@@ -115,12 +114,12 @@ class WriteOptions:
             )
 
     def check_stream(self) -> None:
-        """Refuse what a streaming query cannot do.
+        """Refuse a mode that a streaming query cannot use.
 
         Raises
         ------
         OptionError
-            Each of its batches would be a bulk load.
+            If each of its batches would be a bulk load.
         """
         if self.is_merged_at_once:
             raise OptionError(
@@ -131,12 +130,12 @@ class WriteOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> WriteOptions:
-        """Return the options that Spark hands over.
+        """Parse the options that Spark passes.
 
         Raises
         ------
         OptionError, UriError, InputError
-            If one is unknown or cannot be.
+            If an option is unknown or not valid.
         """
         location, given = split_options(options, _NAMES)
         switches = {name: as_switch(name, given[name]) for name in _SWITCHES if name in given}
@@ -162,14 +161,14 @@ class WriteOptions:
         )
 
     def of_writer(self, *, holder: str | None, flush: bool) -> dict[str, Any]:
-        """Return the options of the writer of a commit.
+        """Return the writer options for a commit.
 
         Parameters
         ----------
         holder : str, optional
-            Name of who holds the leases.
+            Name of the lease holder.
         flush : bool
-            Whether to flush where the option does not say.
+            Whether to flush if the option does not say.
         """
         return {
             "max_memtable_entries": MAX_TAIL_ENTRIES,

@@ -1,4 +1,4 @@
-"""Writers by the name of who uses them: those used last are kept, whatever they write to."""
+"""A pool of writers by the name of their user, which keeps the most recently used."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MOST_KEPT = 8
 
 
 class Closes(Protocol):
-    """What can be closed."""
+    """Something that can be closed."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...
 
 
@@ -26,12 +26,12 @@ Kept = TypeVar("Kept", bound=Closes)
 
 
 class WriterPool(Generic[Kept]):
-    """Keeps writers that nobody uses at the moment. Safe to use from many threads.
+    """Keeps writers that are not in use. Thread-safe.
 
     Parameters
     ----------
     most : int
-        How many are kept: those that were used last.
+        How many to keep: the most recently used ones.
     """
 
     def __init__(self, most: int) -> None:
@@ -40,14 +40,14 @@ class WriterPool(Generic[Kept]):
         self._lock = threading.Lock()
 
     def take(self, name: str, serves: Callable[[Kept], bool]) -> Kept | None:
-        """Take the writer of a name out, or return None if there is none that serves.
+        """Take the writer of a name out of the pool, or return None if there is no suitable one.
 
         Parameters
         ----------
         name : str
             The name.
         serves : callable
-            Whether a writer does what it is wanted for; one that does not is closed.
+            Whether a writer is suitable; one that is not is closed.
         """
         with self._lock:
             kept = self._kept.pop(name, None)
@@ -57,7 +57,7 @@ class WriterPool(Generic[Kept]):
         return None
 
     def keep(self, name: str, kept: Kept) -> None:
-        """Keep the writer of a name, and close those that are too many by now."""
+        """Keep the writer of a name, and close the excess ones."""
         with self._lock:
             self._kept[name] = kept
             surplus = [self._kept.pop(name) for name in list(self._kept)[: -self._most]]
@@ -66,6 +66,6 @@ class WriterPool(Generic[Kept]):
 
 
 def close_quietly(writer: Closes) -> None:
-    """Close a writer, and say nothing of what fails: all of it is durable, and others flush what is left."""
+    """Close a writer and ignore failures: its rows are durable, and other processes flush what is left."""
     with suppress(WeirError):
         writer.close()

@@ -1,4 +1,4 @@
-"""The whole life of a table or an event store on Spark as one value: rows stream in, services run beside.
+"""Pipelines: a stream into a table or an event store on Spark, with its maintenance services, as one value.
 
 >>> from datetime import timedelta
 >>> pipeline = Pipeline(
@@ -10,7 +10,7 @@
 ... )
 
 ``pipeline.run(spark)`` runs it until it is asked to stop; ``weir pipeline run pipeline.toml`` does the same
-with one that is described in a file.
+for a pipeline described in a file.
 """
 
 from __future__ import annotations

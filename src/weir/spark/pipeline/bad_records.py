@@ -1,7 +1,7 @@
-"""Records of a stream that are no rows of its table: told apart with SQL, and kept in a table of their own.
+"""Quarantine of records that do not fit the table: detected with SQL, and kept in a separate table.
 
-A second query reads the source once more, for the bad records alone: both have checkpoints, and both write
-exactly once, so that after a crash every record is in one of the two tables.
+A second query reads the source again, only for the bad records: both have checkpoints, and both write exactly
+once, so that every record ends up in one of the two tables, even after a crash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 PLACE = "__weir_source_place"
-"""Column of the stream that says where a record comes from, as JSON."""
+"""Column of the stream with the origin of a record, as JSON."""
 
 BAD_RECORD_SCHEMA = pa.schema(
     [
@@ -40,7 +40,7 @@ BAD_RECORD_SCHEMA = pa.schema(
         pa.field("record", pa.string()),
     ]
 )
-"""The columns of a quarantine: when a record was refused, why, where it comes from as JSON, and itself."""
+"""The columns of a quarantine: when a record was rejected, why, its origin as JSON, and the record."""
 
 _KAFKA_PLACE = ("topic", "partition", "offset")
 _OPERATIONS = ("upsert", "delete")
@@ -48,13 +48,13 @@ _OPERATION = "_op"
 
 
 def quarantine_of(target: TargetTable | TargetEvents, uri: str | None) -> TargetTable:
-    """Return the table that takes the bad records of a pipeline; by default beside its target."""
+    """Return the table for the bad records of a pipeline, by default beside its target."""
     beside = f"{target.uri.rstrip('/')}-quarantine"
     return TargetTable(uri or beside, target.storage_options, BAD_RECORD_SCHEMA, ("id",), fsync=target.fsync)
 
 
 def with_place(stream: DataFrame, source: FormatSource | CallableSource) -> DataFrame:
-    """Return a stream whose records say where they come from, as far as its source knows."""
+    """Return a stream whose records carry their origin, as far as the source knows it."""
     names: list[Column] = []
     if isinstance(source, FormatSource) and source.format in FILE_FORMATS:
         names = [
@@ -68,16 +68,16 @@ def with_place(stream: DataFrame, source: FormatSource | CallableSource) -> Data
 
 
 def readable(stream: DataFrame) -> DataFrame:
-    """Return the records of a stream that could be read."""
+    """Return the readable records of a stream."""
     return (
         stream.where(functions.col(CORRUPT).isNull()).drop(CORRUPT) if CORRUPT in stream.columns else stream
     )
 
 
 def good_rows(rows: DataFrame, reason: Column) -> DataFrame:
-    """Return the rows of a stream that fit the target; its micro-batches say how many do not.
+    """Return the rows of a stream that fit the target; its micro-batches count those that do not.
 
-    ``reason`` says why a row does not fit, as :func:`misfit` has it.
+    ``reason`` says why a row does not fit, as from :func:`misfit`.
     """
     counted = rows.observe(UNFIT, functions.count(reason).alias("rows"))
     return counted.where(reason.isNull()).drop(PLACE)
@@ -89,11 +89,11 @@ def bad_records(source: DataFrame, rows: DataFrame, reason: Column, pipeline: st
     Parameters
     ----------
     source : DataFrame
-        The records with :data:`PLACE`, and with :data:`CORRUPT` where they are read from text.
+        The records with :data:`PLACE`, and with :data:`CORRUPT` if they are parsed from text.
     rows : DataFrame
-        What the transform makes of those that could be read.
+        The transformed rows of the readable records.
     reason : Column
-        Why a row does not fit, as :func:`misfit` has it.
+        Why a row does not fit, as from :func:`misfit`.
     pipeline : str
         The name of the pipeline.
     """
@@ -127,7 +127,7 @@ def bad_records(source: DataFrame, rows: DataFrame, reason: Column, pipeline: st
 
 
 def misfit(rows: StructType, table: pa.Schema, primary_key: Sequence[str]) -> Column:
-    """Return what says why a row does not fit a table; null where it does."""
+    """Return an expression for why a row does not fit a table; null if it does."""
     checks: list[tuple[Column, str]] = []
     names = set(rows.fieldNames())
     is_delete = functions.lit(False)

@@ -1,7 +1,8 @@
-"""How far a query has got, as its checkpoint on a local disk says.
+"""The progress of a query, from its checkpoint on a local disk.
 
-Spark notes in this order: in the log of a source what it has found, in ``offsets`` what the next micro-batch
-takes, and in ``commits`` that the micro-batch is over. A process may die between any two of them.
+Spark records, in this order: in the log of a source what it has found, in ``offsets`` what the next
+micro-batch takes, and in ``commits`` that the micro-batch is complete. A process may die between any two of
+these.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ __all__ = ["CheckpointState", "read_checkpoint"]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """How far a query has got.
+    """The progress of a query.
 
     Parameters
     ----------
     planned, committed : int
-        The newest micro-batch of which is noted what it takes, and that is over; -1 if there is none.
+        The newest micro-batch that is planned, and the newest that is complete; -1 if there is none.
     found : int
-        The newest entry of the log of the first source; -1 if there is none, or the source has no log.
+        The newest entry in the log of the first source; -1 if there is none, or the source has no log.
     ends : tuple
-        For each source, up to where the newest micro-batch that is over has read it.
+        For each source, the position up to which the newest complete micro-batch read it.
     """
 
     planned: int
@@ -35,11 +36,11 @@ class CheckpointState:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a micro-batch has begun that is not over."""
+        """Whether a micro-batch has begun but is not complete."""
         return self.planned > self.committed or self.found > self.planned
 
     def describe(self) -> str:
-        """Return it for people.
+        """Return it as readable text.
 
         Examples
         --------
@@ -57,7 +58,7 @@ class CheckpointState:
 
 
 def read_checkpoint(directory: str | Path) -> CheckpointState:
-    """Return how far the query of a checkpoint has got."""
+    """Return the progress of the query of a checkpoint."""
     checkpoint = Path(directory)
     committed = _newest(checkpoint / "commits")
     return CheckpointState(
@@ -69,7 +70,7 @@ def read_checkpoint(directory: str | Path) -> CheckpointState:
 
 
 def _newest(directory: Path) -> int:
-    """Return the highest number that names a file; every tenth of a source's log has a suffix."""
+    """Return the highest number among file names; every tenth entry of a source's log has a suffix."""
     names = (path.name.removesuffix(".compact") for path in directory.glob("[0-9]*") if path.is_file())
     return max((int(name) for name in names if name.isdigit()), default=-1)
 

@@ -1,4 +1,4 @@
-"""What the values of messages mean: the column ``value`` of a source, made a struct by a schema."""
+"""Decoding of messages: parses the column ``value`` of a source into a struct by a schema."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from weir.spark.pipeline.settings import ValueFormat
 __all__ = ["CORRUPT", "decoded"]
 
 CORRUPT = "__weir_unreadable"
-"""Column that has the text of a record which could not be read, where such records are left out."""
+"""Column with the text of an unreadable record, if such records are quarantined."""
 
 _VALUE = "value"
 _ABOUT_UNREADABLE = ("mode", "columnnameofcorruptrecord")
 
 
 def decoded(source: DataFrame, value: ValueFormat, *, keep_unreadable: bool = False) -> DataFrame:
-    """Return a stream whose column ``value`` is read.
+    """Return a stream with the column ``value`` parsed.
 
     Parameters
     ----------
     source : DataFrame
-        The stream: ``value`` is text, or the UTF-8 of text.
+        The stream: ``value`` is text or UTF-8 bytes.
     value : ValueFormat
-        How to read it.
+        How to parse it.
     keep_unreadable : bool, default False
-        Whether the text of what cannot be read is put into the column :data:`CORRUPT`.
+        Whether to put unreadable text into the column :data:`CORRUPT`.
 
     Returns
     -------
     DataFrame
-        The same columns, ``value`` as a struct: null where there was none.
+        The same columns, with ``value`` as a struct, null if it was null.
 
     Raises
     ------
     SchemaError
-        If there is no such column, or it is of another type.
+        If the column is missing or has another type.
     OptionError
-        If the schema or an option cannot be understood.
+        If the schema or an option cannot be parsed.
     """
     if _VALUE not in source.columns:
         raise SchemaError(

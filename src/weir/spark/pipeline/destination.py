@@ -1,4 +1,4 @@
-"""Where the rows of a pipeline go, once it is open: a table, or an event store."""
+"""The open target of a pipeline: a table or an event store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["Destination", "check_write_options", "find_destination", "open_desti
 
 
 class Destination(Protocol):
-    """A target that is open."""
+    """An open target."""
 
     @property
     def uri(self) -> str:
@@ -42,16 +42,16 @@ class Destination(Protocol):
 
     @property
     def table(self) -> Table:
-        """The table that has the rows in the end."""
+        """The table that stores the rows."""
 
     def check(self, rows: StructType, options: Mapping[str, str]) -> None:
-        """Check that rows of some columns can be written with some options."""
+        """Check that rows with some columns can be written with some options."""
 
     def misfit(self, rows: StructType) -> Column:
-        """Return what says why a row does not fit; null where it does."""
+        """Return an expression for why a row does not fit; null if it does."""
 
     def services(self, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
-        """Return what is done beside the stream, each in the order in which it helps the next."""
+        """Return the services to run beside the stream, in an order in which each prepares the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +72,21 @@ class TableDestination:
         return self.table.uri
 
     def check(self, rows: StructType, options: Mapping[str, str]) -> None:
-        """Check that rows of some columns can be written with some options.
+        """Check that rows with some columns can be written with some options.
 
         Raises
         ------
         SchemaError, KeyValueError, OptionError
-            If they cannot.
+            If they cannot be written.
         """
         prepare(self.table, WriteOptions.parse({"path": self.uri, **options}), rows, overwrite=False)
 
     def misfit(self, rows: StructType) -> Column:
-        """Return what says why a row does not fit; null where it does."""
+        """Return an expression for why a row does not fit; null if it does."""
         return misfit(rows, self.table.schema, self.table.primary_key)
 
     def services(self, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
-        """Return what is done beside the stream."""
+        """Return the services to run beside the stream."""
         return table_services(self.table, settings, runner)
 
 
@@ -97,7 +97,7 @@ class EventDestination:
     Parameters
     ----------
     target : TargetEvents
-        As the pipeline describes it.
+        The target as described in the pipeline.
     store : EventStore
         The store.
     """
@@ -116,22 +116,22 @@ class EventDestination:
         return self.store.tables[EVENTS]
 
     def check(self, rows: StructType, options: Mapping[str, str]) -> None:
-        """Check that rows of some columns can be events of the type.
+        """Check that rows with some columns can be events of the type.
 
         Raises
         ------
         SchemaError
-            If a column is missing, or is none of the type.
+            If a column is missing, or is not a field of the type.
         """
         kind = type_of_events(self.target, self.store)
         columns_of_table(kind, to_arrow_schema(rows, timezone="UTC").empty_table())
 
     def misfit(self, rows: StructType) -> Column:
-        """Return what says why a row does not fit; null where it does."""
+        """Return an expression for why a row does not fit; null if it does."""
         return event_misfit(rows, type_of_events(self.target, self.store), PLACE)
 
     def services(self, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
-        """Return what is done beside the stream: for the table of events, and for the store."""
+        """Return the services to run beside the stream, for the table of events and for the store."""
 
         def maintain() -> Mapping[str, Any]:
             report = self.store.maintain(horizon=settings.horizon)
@@ -145,14 +145,14 @@ class EventDestination:
 
 
 def find_destination(target: TargetTable | TargetEvents) -> Destination | None:
-    """Return the target, None if there is none but one can be created.
+    """Return the target; None if it does not exist but can be created.
 
     Raises
     ------
     TableNotFoundError
-        If there is none, and nothing says what it should be.
+        If it does not exist, and no schema is given to create it.
     InputError
-        If there is one, and it is not as it should be.
+        If it exists but differs from the description.
     """
     if isinstance(target, TargetEvents):
         store = find_events(target)
@@ -162,7 +162,7 @@ def find_destination(target: TargetTable | TargetEvents) -> Destination | None:
 
 
 def open_destination(target: TargetTable | TargetEvents) -> Destination:
-    """Return the target; create it if there is none.
+    """Return the target; create it if it does not exist.
 
     Raises
     ------
@@ -175,19 +175,19 @@ def open_destination(target: TargetTable | TargetEvents) -> Destination:
 
 
 def sink_options(target: TargetTable | TargetEvents) -> dict[str, str]:
-    """Return what the sink of a target is told of it."""
+    """Return the sink options for a target."""
     storage = {f"storage.{name}": value for name, value in target.storage_options.items()}
     told = {**storage, "fsync": str(target.fsync).lower()}
     return {**told, "type": target.type} if isinstance(target, TargetEvents) else told
 
 
 def check_write_options(target: TargetTable | TargetEvents, options: Mapping[str, str]) -> None:
-    """Check what the sink will be told.
+    """Check the sink options.
 
     Raises
     ------
     OptionError
-        If an option is unknown, or cannot be.
+        If an option is unknown or not valid.
     """
     parse = EventWriteOptions.parse if isinstance(target, TargetEvents) else WriteOptions.parse
     parse({"path": target.uri, **options})

@@ -1,4 +1,4 @@
-"""The event store of a pipeline: opened, or created if there is none, with the type of its events."""
+"""The event store of a pipeline: opens or creates it, with the type of its events."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["event_misfit", "find_events", "open_or_create_events", "type_of_even
 
 
 def find_events(target: TargetEvents) -> EventStore | None:
-    """Return the store, None if store or type are still to be made.
+    """Return the store; None if the store or the type has yet to be created.
 
     Raises
     ------
     TableNotFoundError
-        If there is no store, and nothing says what its type should be.
+        If there is no store, and no fields are given to create the type.
     InputError
-        If the store does not have the type, or one that cannot become the pipeline's.
+        If the store lacks the type, or its type cannot become the pipeline's.
     """
     options = target.storage_options or None
     try:
@@ -48,7 +48,7 @@ def find_events(target: TargetEvents) -> EventStore | None:
 
 
 def open_or_create_events(target: TargetEvents) -> EventStore:
-    """Return the store; create it, the type, or the version of it that the pipeline describes.
+    """Return the store; create the store, the type, or the version that the pipeline describes.
 
     Raises
     ------
@@ -76,12 +76,12 @@ def open_or_create_events(target: TargetEvents) -> EventStore:
 
 
 def type_of_events(target: TargetEvents, store: EventStore | None) -> EventType:
-    """Return the type that events will have, as the pipeline may define it.
+    """Return the type that events will have, which the pipeline may define.
 
     Raises
     ------
     InputError
-        If there is no such type, or the pipeline describes what it cannot become.
+        If there is no such type, or it cannot become what the pipeline describes.
     """
     known = None if store is None else store.types().get(target.type)
     if known is not None and (target.fields is None or _is_known(target, known)):
@@ -107,7 +107,7 @@ def _is_known(target: TargetEvents, kind: EventType | None) -> bool:
 
 
 def event_misfit(rows: StructType, kind: EventType, leave: str) -> Column:
-    """Return what says why a row is no event of a type; null where it is one.
+    """Return an expression for why a row is not an event of a type; null if it is.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def event_misfit(rows: StructType, kind: EventType, leave: str) -> Column:
     kind : EventType
         The type.
     leave : str
-        A column that is none of the event.
+        A column that is not part of the event.
     """
     names = [name for name in rows.fieldNames() if name != leave]
     told = arrow_udf(_telling(kind), "string")
@@ -125,7 +125,7 @@ def event_misfit(rows: StructType, kind: EventType, leave: str) -> Column:
 
 
 def _telling(kind: EventType) -> Callable[[pa.Array], pa.Array]:
-    """Return what tells of rows why they are no events of a type, in whatever process."""
+    """Return a function that says why rows are not events of a type, usable in any process."""
 
     def tell(rows: pa.Array) -> pa.Array:
         return misfits(kind, pa.Table.from_struct_array(rows))

@@ -1,9 +1,9 @@
-"""The rows of files in the order of their files.
+"""Streams files so that rows come in the order of their files.
 
-Spark takes files in the order of their times, and promises nothing about the rows of a micro-batch that holds
-several: it reads the longest file first. One file for each micro-batch, the option ``maxFilesPerTrigger``,
-is no way out: the first micro-batch after a crash may hold two, where the source had noted a file and the
-query had not. Of the changes of one key an older one would win then.
+Spark takes files in the order of their times, but guarantees nothing about the order of rows in a micro-batch
+with several files: it reads the longest file first. One file per micro-batch, with the option
+``maxFilesPerTrigger``, is no solution: the first micro-batch after a crash may hold two, if the source had
+recorded a file and the query had not. An older change of a key could then win.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _OF_FILE = ("file_modification_time", "file_path", "file_block_start")
 def in_order_of_files(stream: DataFrame) -> DataFrame:
     """Return a stream of files whose micro-batches are one partition each, in order.
 
-    Rows come by the time of the last change of their file, then by its path, and those of one file as they
-    are in it. One task holds the rows of a micro-batch in memory.
+    Rows are ordered by the modification time of their file, then by its path, then by their position in it.
+    One task holds the rows of a micro-batch in memory.
 
     Parameters
     ----------
     stream : DataFrame
-        The stream, of which Spark still knows the files.
+        The stream, for which Spark still knows the files.
     """
     place = [
         functions.col(f"_metadata.{name}").alias(f"{_PLACE}_{number}") for number, name in enumerate(_OF_FILE)

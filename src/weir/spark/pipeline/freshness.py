@@ -1,10 +1,10 @@
-"""How long it takes from the arrival of a row until a strong reader sees it.
+"""Freshness: the time from the arrival of a row until a strong reader sees it.
 
-The instant of arrival is one that the source knows; see :class:`~weir.spark.pipeline.settings.Metrics`.
-Spark gathers a hundred quantiles of it while it reads the rows of a micro-batch, and hands them over when
-the micro-batch is over. By then the sink has committed, so every strong reader sees the rows: the time from
-the arrival to the end of the micro-batch is never too short, and too long by what Spark does after the
-commit, which is a write to the checkpoint.
+The source provides the instant of arrival; see :class:`~weir.spark.pipeline.settings.Metrics`. Spark collects
+a hundred quantiles of it while it reads the rows of a micro-batch, and reports them at the end of the
+micro-batch. By then the sink has committed, so every strong reader sees the rows: the time from arrival to
+the end of the micro-batch is never too short, and too long only by Spark's write to the checkpoint after the
+commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weir.spark.pipeline.settings import FILE_FORMATS, CallableSource, FormatSou
 __all__ = ["BATCH_ARRIVAL", "arrival_of", "observed", "percentiles"]
 
 BATCH_ARRIVAL = "micro-batch"
-"""What stands for the arrival where nothing says when rows arrived: the beginning of the micro-batch."""
+"""The arrival time if nothing says when rows arrived: the beginning of the micro-batch."""
 
 _ACCURACY = 1000
 _TIMESTAMP = "timestamp"
@@ -33,7 +33,7 @@ _WITH_TIMESTAMP = ("kafka", "rate", "rate-micro-batch")
 
 
 def arrival_of(source: FormatSource | CallableSource, columns: StructType, chosen: str | None) -> str | None:
-    """Return the SQL for the instant at which a row of a source arrived, None if nothing says so.
+    """Return the SQL for the arrival time of a row of a source, None if there is none.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def arrival_of(source: FormatSource | CallableSource, columns: StructType, chose
     columns : StructType
         Its columns.
     chosen : str, optional
-        What the user has chosen.
+        The user's choice.
     """
     if chosen is not None:
         return chosen
@@ -58,7 +58,7 @@ def arrival_of(source: FormatSource | CallableSource, columns: StructType, chose
 
 
 def observed(source: DataFrame, arrival: str | None) -> DataFrame:
-    """Return a stream whose micro-batches say how many rows came in, and when they had arrived."""
+    """Return a stream whose micro-batches report the number of rows and their arrival times."""
     counted = functions.count(functions.lit(1)).alias("rows")
     unreadable = [functions.count(CORRUPT).alias("unreadable")] if CORRUPT in source.columns else []
     if arrival is None:

@@ -1,7 +1,7 @@
-"""Samples of how a pipeline is doing, taken at an interval, and where they go.
+"""Metrics of a pipeline: samples taken at an interval, and their sinks.
 
-What is sampled: the micro-batches since the last sample, the state of the table as a strong reader sees it,
-and how the services have done.
+A sample covers the micro-batches since the last one, the state of the table as a strong reader sees it, and
+the services.
 """
 
 from __future__ import annotations
@@ -33,41 +33,40 @@ _PERCENTILES = (0.5, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class MetricsSample:
-    """How a pipeline is doing.
+    """The state of a pipeline.
 
     Parameters
     ----------
     at : datetime
         When the sample was taken, in UTC.
     seconds : float
-        Since the sample before, or the start.
+        Time since the last sample, or the start.
     batches, rows : int
-        Micro-batches that ended in that time, and the rows of the source they took in.
+        Micro-batches that ended in that time, and the source rows they read.
     total_batches, total_rows : int
         The same since the start.
     rows_per_second : float
-        Rows in each second of that time.
+        Rows per second in that time.
     batch_seconds : float or None
-        How long the longest of those micro-batches took; None if there was none.
+        Duration of the longest of those micro-batches; None if there was none.
     freshness_p50, freshness_p99 : float or None
         Seconds from the arrival of a row until a strong reader sees it, over the rows of those
         micro-batches; None if there was none.
     freshness_parts : mapping of str to float
-        What that time is made of, in the mean over those rows, in seconds: until the ``trigger``, for
-        ``listing`` the source, ``planning``, the rows and their ``commit``, and Spark's ``checkpoint``.
+        The mean parts of that time, in seconds: waiting for the ``trigger``, ``listing`` the source,
+        ``planning``, processing and ``commit``, and Spark's ``checkpoint``.
     arrival : str
-        What says when a row arrived: SQL over the source, or ``micro-batch``, its beginning.
+        The source of arrival times: SQL over the source, or ``micro-batch`` for its beginning.
     lag_seconds : float
         Age of the oldest row that is not in the base table; 0 if all are.
     unmerged_generations, unmerged_rows : int
-        What waits for a merge.
+        Generations and rows that wait for a merge.
     behind : mapping of str to float
-        What the source says about what it has not handed out yet, as Spark names it; empty for sources
-        that say nothing.
+        The backlog that the source reports, with Spark's names; empty for sources that report none.
     services : mapping of str to ServiceState
-        How each service has done since the start.
+        The state of each service since the start.
     bad_records, total_bad_records : int
-        Records in quarantine: those of the micro-batches since the sample before, and since the start.
+        Quarantined records since the last sample, and since the start.
     """
 
     at: datetime
@@ -91,7 +90,7 @@ class MetricsSample:
     freshness_parts: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sample as plain values that JSON can hold, seconds to the millisecond."""
+        """Return the sample as plain values that JSON can hold, with seconds rounded to milliseconds."""
         plain: dict[str, Any] = {
             name: round(value, 3) if isinstance(value, float) else value
             for name, value in asdict(self).items()
@@ -118,17 +117,17 @@ def take_sample(
     Parameters
     ----------
     batches : sequence of MicroBatch
-        Those that ended since the sample before.
+        Those that ended since the last sample.
     status : TableStatus
         The state of the table.
     services : mapping of str to ServiceState
-        How the services have done.
+        The state of the services.
     seconds : float
-        Time since the sample before.
+        Time since the last sample.
     arrival : str
-        What says when a row arrived.
+        The source of arrival times.
     before : MetricsSample or None
-        The sample before.
+        The last sample.
     """
     rows = sum(batch.rows for batch in batches)
     bad = sum(batch.bad_records for batch in batches)
@@ -165,7 +164,7 @@ def as_log_event(sample: MetricsSample) -> None:
 
 
 def as_line_of(path: Path) -> Callable[[MetricsSample], None]:
-    """Return what appends a sample to a file, as a line of JSON.
+    """Return a sink that appends samples to a file, as lines of JSON.
 
     Raises
     ------
@@ -198,18 +197,18 @@ def as_line_of(path: Path) -> Callable[[MetricsSample], None]:
 
 
 class Sampler:
-    """Takes samples on a thread of its own, from :meth:`start` to :meth:`stop`, and one more then.
+    """Takes samples on a separate thread, from :meth:`start` to :meth:`stop`, and a last one at the end.
 
     Parameters
     ----------
     take : callable
-        Takes a sample, given the seconds since the one before and that sample.
+        Takes a sample, given the seconds since the last one and that sample.
     sinks : sequence of callable
-        Where samples go. What fails there, or while sampling, is logged and stops nothing.
+        The sinks for samples. Failures in them, or while sampling, are logged and stop nothing.
     every : timedelta
         Time between samples.
     watch : callable
-        Called every second, and before a sample: to note what would be forgotten otherwise.
+        Called every second and before a sample, to record what would otherwise be lost.
     """
 
     _WATCH_SECONDS = 1.0
@@ -236,17 +235,17 @@ class Sampler:
         return self._last
 
     def start(self) -> None:
-        """Begin: the first sample is due an interval from now."""
+        """Start: the first sample is due an interval from now."""
         self._sampled_at = time.monotonic()
         self._thread.start()
 
     def stop(self, *, answered: bool = True) -> MetricsSample | None:
-        """End, after a last sample. Return the newest one, None if none could be taken.
+        """Stop after a last sample. Return the newest one, None if none could be taken.
 
         Parameters
         ----------
         answered : bool, default True
-            Whether what is watched answers. Otherwise nothing is waited for, and no sample is taken.
+            Whether the pipeline still answers. If not, nothing is waited for, and no sample is taken.
         """
         self._stopping.set()
         if answered:

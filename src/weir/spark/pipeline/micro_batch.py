@@ -1,7 +1,7 @@
-"""A micro-batch as Spark reports it: what came in, when it was over, and when its rows had arrived.
+"""Spark's report on a micro-batch: its rows, when it ended, and when its rows arrived.
 
-A Spark Connect server writes its reports as another library does than a classic session: they have no sum
-of the rows of all sources, and of what was observed they have values and schema apart.
+Spark Connect serialises reports differently from a classic session: they lack the total rows of all sources,
+and have values and schema of observations separately.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any
 __all__ = ["OBSERVED", "PARTS", "QUANTILES", "UNFIT", "MicroBatch", "mean_parts"]
 
 OBSERVED = "weir_source"
-"""Name under which a pipeline observes the rows of its source."""
+"""Name of the observation of source rows."""
 
 UNFIT = "weir_unfit"
-"""Name under which a pipeline with a quarantine observes the rows that do not fit its table."""
+"""Name of the observation of rows that do not fit the table, in a pipeline with a quarantine."""
 
 QUANTILES = tuple((number + 0.5) / 100 for number in range(100))
-"""Of the instants of arrival of a micro-batch: each stands for a hundredth of its rows."""
+"""Quantiles of the arrival times of a micro-batch: each stands for a hundredth of its rows."""
 
 PARTS = ("trigger", "listing", "planning", "commit", "checkpoint")
-"""What the time from the arrival of a row until it is visible is made of.
+"""The parts of the time from the arrival of a row until it is visible.
 
-``trigger``: until a micro-batch begins that takes it. ``listing``: the source says what there is.
-``planning``: of the query. ``commit``: its tasks read, transform and check rows, and the sink commits
-them. ``checkpoint``: Spark notes what the micro-batch takes, and that it is over.
+``trigger``: until the micro-batch that takes it begins. ``listing``: the source lists new data. ``planning``:
+of the query. ``commit``: tasks read, transform and check rows, and the sink commits them. ``checkpoint``:
+Spark records what the micro-batch takes, and that it is complete.
 """
 
 _STAGES = {
@@ -43,28 +43,28 @@ _STAGES = {
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One micro-batch that is over: its rows are durable, and a strong reader sees them.
+    """A completed micro-batch: its rows are durable, and visible to strong readers.
 
     Parameters
     ----------
     number : int
-        Which of the query. It says nothing of how much was taken in: the first after a crash may take what
-        two were meant to.
+        Its number in the query. It does not imply an amount of data: the first one after a crash may take the
+        data of two.
     rows : int
         Rows of the source.
     began, ended : float
-        When, in seconds since 1970. At the end the sink has committed and Spark has noted so.
+        In seconds since 1970. At the end the sink has committed and Spark has recorded it.
     arrivals : tuple of float
-        When its rows had arrived, in seconds since 1970, ascending: so many that each stands for the same
+        Quantiles of the arrival times of its rows, in seconds since 1970, ascending; each stands for the same
         number of rows.
     behind : mapping of str to float
-        What the source says about what it has not handed out yet, as Spark names it.
+        The backlog that the source reports, with Spark's names.
     ends : tuple
-        For each source, up to where it has been read, as the source says it: of files ``{"logOffset": 9}``.
+        For each source, the end position in its own format, such as ``{"logOffset": 9}`` for files.
     bad_records : int
-        Records that could not be read, and rows that do not fit the table, where these are left out.
+        Unreadable records and rows that do not fit the table, if these are quarantined.
     stages : mapping of str to float
-        Seconds of all :data:`PARTS` but the first, as Spark has measured them.
+        Seconds of all :data:`PARTS` but the first, as measured by Spark.
     """
 
     number: int
@@ -84,18 +84,18 @@ class MicroBatch:
 
     @property
     def waits(self) -> tuple[float, ...]:
-        """For each of the arrivals, the seconds until the end of the micro-batch."""
+        """For each arrival, the seconds until the end of the micro-batch."""
         return tuple(max(self.ended - arrival, 0.0) for arrival in self.arrivals)
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the wait of its rows is made of, by :data:`PARTS`, in seconds."""
+        """The parts of the wait of its rows, by :data:`PARTS`, in seconds."""
         waited = [max(self.began - arrival, 0.0) for arrival in self.arrivals]
         return {"trigger": statistics.fmean(waited) if waited else 0.0, **self.stages}
 
     @classmethod
     def of(cls, progress: Mapping[str, Any]) -> MicroBatch:
-        """Read what Spark reports, as its JSON has it, of a classic session or of Spark Connect.
+        """Parse the JSON report of a classic session or of Spark Connect.
 
         Examples
         --------
@@ -133,7 +133,7 @@ class MicroBatch:
 
 
 def mean_parts(batches: Sequence[MicroBatch]) -> dict[str, float]:
-    """Return what the wait of the rows of some micro-batches is made of, each counting by its rows.
+    """Return the parts of the wait of the rows of some micro-batches, weighted by their rows.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def mean_parts(batches: Sequence[MicroBatch]) -> dict[str, float]:
 
 
 def _offset(said: Any) -> Any:
-    """Return an offset as the value it is: some reports have its JSON as text."""
+    """Return an offset as a value: some reports have its JSON as text."""
     if not isinstance(said, str):
         return said
     try:
@@ -159,7 +159,7 @@ def _offset(said: Any) -> Any:
 
 
 def _observed(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row that was observed by the names of its columns."""
+    """Return an observed row by column name."""
     if "schema" not in row:
         return row
     names = [column["name"] for column in row["schema"]["fields"]]
@@ -167,7 +167,7 @@ def _observed(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _behind(sources: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return figures of the sources about what waits, such as Kafka's offsets behind the latest."""
+    """Return the sources' figures on their backlog, such as Kafka's offsets behind the latest."""
     found: dict[str, float] = {}
     for source in sources:
         for name, value in (source.get("metrics") or {}).items():

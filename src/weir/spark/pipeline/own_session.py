@@ -1,4 +1,4 @@
-"""The Spark session of a program that runs a pipeline, where there is none yet."""
+"""The Spark session that a command starts for a pipeline."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _FAIR = {"spark.scheduler.mode": "FAIR"}
 
 
 _STOP_SECONDS = 10.0
-"""How long a server is waited for in the end."""
+"""How long to wait for a server at the end."""
 
 
 @contextmanager
 def own_session(settings: SessionSettings, name: str) -> Iterator[SparkSession]:
-    """Start a session that schedules fairly, and stop it in the end.
+    """Start a session with fair scheduling, and stop it at the end.
 
     Parameters
     ----------
     settings : SessionSettings
-        Where Spark runs, and how.
+        Where and how Spark runs.
     name : str
         Name of the application.
 
     Raises
     ------
     MissingDependencyError
-        If there is no Java that Spark can start.
+        If there is no Java that Spark can use.
     RunnerError
-        If Spark does not start, or there is none.
+        If Spark does not start or is not installed.
     """
     is_remote = settings.master is not None and settings.master.startswith("sc://")
     if not is_remote:

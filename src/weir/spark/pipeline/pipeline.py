@@ -1,4 +1,4 @@
-"""A pipeline as one value: what is streamed, into which table, and what goes on beside."""
+"""A pipeline as one value: a source, a target, and the services beside the stream."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ OnSample = Callable[[MetricsSample], None]
 
 @dataclass(frozen=True, slots=True)
 class PipelineCheck:
-    """What a check of a pipeline found.
+    """The result of checking a pipeline.
 
     Parameters
     ----------
     uri : str
         The table, or the event store.
     exists : bool
-        Whether there is one; otherwise a run would create it.
+        Whether it exists; otherwise a run would create it.
     source_columns, columns : dict of str to str
-        The columns of the source, and those after the transform, with their Spark types; empty if
-        Spark was not asked.
+        The columns of the source, and those after the transform, with their Spark types; empty if Spark was
+        not used.
     what : str
         ``"table"`` or ``"event store"``.
     """
@@ -100,36 +100,36 @@ class Pipeline:
     Parameters
     ----------
     source : FormatSource or CallableSource
-        Where the rows come from.
+        Where rows come from.
     table : TargetTable or TargetEvents
-        Where they go. In a table a row is an upsert by primary key, or what its column ``_op`` says; in an
-        event store it is an event.
+        Where they go. In a table a row is an upsert by primary key, or the operation in its column ``_op``;
+        in an event store it is an event.
     checkpoint : str
-        Where Spark keeps what it has read: a directory, or a location that Spark can write to. Belongs
-        to this source and this table.
+        Where Spark records its progress: a directory, or a location that Spark can write to. It belongs to
+        this source and this table.
     transform : str, optional
         SQL over the view ``source`` that makes the rows. Default: the rows of the source.
     trigger : timedelta or "available-now"
-        Time from the beginning of one micro-batch to that of the next; or take what is there and end.
-        Default: one micro-batch after the other.
+        Time from the beginning of one micro-batch to that of the next; or process what is there and end.
+        Default: one micro-batch right after the other.
     cluster_by_shard : bool, default False
-        Whether the rows of each micro-batch are shuffled, so that each shard is written by one task; see
-        :func:`weir.spark.cluster_by_shard`. Then rows lose their order: of several with one key in a
-        micro-batch any may count. Spark's setting ``spark.sql.shuffle.partitions`` is the number of tasks.
+        Whether to shuffle the rows of each micro-batch, so that one task writes each shard; see
+        :func:`weir.spark.cluster_by_shard`. Rows then lose their order: of several with one key in a
+        micro-batch any may win. Spark's setting ``spark.sql.shuffle.partitions`` is the number of tasks.
     write : mapping of str to str, default {}
         Further options of the format ``"weir"``, or ``"weir-events"``.
     on_bad_record : "fail" or "quarantine", default "fail"
-        What becomes of a record that cannot be read with the schema of the source, or whose row does not fit
-        the table: a null in its key or in a column that has none, an unknown ``_op``, a vector of another
-        length; of an event whatever its type refuses. It stops the stream, or it is left out and written to a
-        table of its own, with the reason and its place in the source. The source is then read a second time,
-        for the bad records alone.
+        What to do with a record that cannot be read with the schema of the source, or whose row does not fit
+        the table: a null in its key or in a column that is not nullable, an unknown ``_op``, a vector of
+        another length; for an event, whatever its type refuses. It stops the stream, or it is written to a
+        separate table, with the reason and its origin. The source is then read a second time, only for the
+        bad records.
     quarantine : Quarantine
-        That table, and when there is an alarm.
+        That table, and when to raise an alarm.
     services : Services
-        What is done for the table meanwhile.
+        The services for the table.
     metrics : Metrics
-        How the pipeline is watched.
+        The metrics of the pipeline.
     name : str, default "weir-pipeline"
         Name of the query.
     """
@@ -171,17 +171,17 @@ class Pipeline:
         check_on_bad_record(self.on_bad_record)
 
     def check(self, spark: SparkSession | None = None) -> PipelineCheck:
-        """Check everything that can be known before anything runs. Nothing is written.
+        """Check everything that can be checked before a run. Nothing is written.
 
         Parameters
         ----------
         spark : SparkSession, optional
-            Has Spark look at source and transform too.
+            Checks source and transform too.
 
         Raises
         ------
         WeirError
-            The first thing that is wrong.
+            The first problem found.
         """
         found = find_destination(self.table)
         uri = self.table.uri if found is None else found.uri
@@ -202,19 +202,19 @@ class Pipeline:
             return PipelineCheck(uri, found is not None, _columns(source), _columns(rows), what)
 
     def start(self, spark: SparkSession, *, on_sample: OnSample | None = None) -> RunningPipeline:
-        """Start, and return while it runs.
+        """Start the pipeline and return while it runs.
 
         Parameters
         ----------
         spark : SparkSession
             The session; the format ``"weir"`` is registered with it.
         on_sample : callable, optional
-            Called with every sample of the metrics, on a thread of its own.
+            Called with every sample of the metrics, on a separate thread.
 
         Raises
         ------
         WeirError
-            If it cannot start. Nothing was written, but that the table may have been created.
+            If it cannot start. Nothing was written, except that the table may have been created.
         """
         return _while_it_answers(spark, lambda: self._begin(spark, on_sample))
 
@@ -271,19 +271,19 @@ class Pipeline:
         on_sample: OnSample | None = None,
         on_second_signal: Callable[[int], None] | None = None,
     ) -> PipelineSummary:
-        """Run until the stream ends by itself, or SIGINT or SIGTERM asks it to.
+        """Run until the stream ends by itself or the process receives SIGINT or SIGTERM.
 
-        A signal lets the micro-batch that is under way finish and stops everything in order; a second
-        one does what it did before. Signals are heeded where Python delivers them, in the main thread.
-        With the trigger ``"available-now"`` every service runs once when all rows are in; a signal then
-        lets the one that is under way finish, and leaves the rest away.
+        A signal lets the running micro-batch finish and stops everything in order; a second signal has its
+        previous effect. Signals are handled where Python delivers them, in the main thread. With the trigger
+        ``"available-now"`` every service runs once after all rows were written; a signal then lets the
+        running one finish and skips the rest.
 
         Parameters
         ----------
         spark, on_sample
             As for :meth:`start`.
         on_second_signal : callable, optional
-            Called with the number of a second signal, instead.
+            Called with the number of a second signal instead.
 
         Raises
         ------
@@ -300,7 +300,7 @@ class Pipeline:
             return running.stop()
 
     def _source(self, spark: SparkSession) -> DataFrame:
-        """Return the source: where bad records are left out, with their places and what cannot be read."""
+        """Return the source; with a quarantine, including the origin of records and unreadable text."""
         if self.on_bad_record == "fail":
             return read_source(spark, self.source)
         return with_place(read_source(spark, self.source, keep_unreadable=True), self.source)
@@ -368,7 +368,7 @@ class Pipeline:
         return "weir-events" if isinstance(self.table, TargetEvents) else "weir"
 
     def _sink_options(self) -> dict[str, str]:
-        """Return what the sink will be told."""
+        """Return the sink options."""
         return {**sink_options(self.table), **self.write}
 
     def _runner(self, spark: SparkSession) -> Runner:
@@ -385,7 +385,7 @@ def _asked_to_stop(on_second: Callable[[int], None] | None) -> Iterator[threadin
 
 
 def _while_it_answers(spark: SparkSession, call: Callable[[], Result]) -> Result:
-    """Return what a call returns that asks Spark: on Spark Connect, as long as there are answers."""
+    """Return the result of a call to Spark; on Spark Connect, waiting only as long as it answers."""
     if not is_remote():
         # Java knows what is registered for a session by the thread that asks.
         return call()

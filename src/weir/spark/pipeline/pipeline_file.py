@@ -76,7 +76,7 @@
     [spark.settings]
     "spark.sql.shuffle.partitions" = 8
 
-Lengths of time are texts like ``90s`` and ``1d 12h``. Only ``source``, ``table.uri`` (or ``events.uri`` and
+Durations are texts like ``90s`` and ``1d 12h``. Only ``source``, ``table.uri`` (or ``events.uri`` and
 ``events.type``) and ``stream.checkpoint`` are needed.
 """
 
@@ -147,8 +147,8 @@ class SessionSettings:
     Parameters
     ----------
     master : str, optional
-        Where Spark runs, or a Spark Connect server, ``sc://host``. Default: as Spark itself is set up, which
-        is ``local[*]`` where nothing is.
+        Where Spark runs, or a Spark Connect server, ``sc://host``. Default: as configured in Spark, or else
+        ``local[*]``.
     settings : mapping of str to str, default {}
         Further settings.
     """
@@ -159,7 +159,7 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """What a file says.
+    """The content of a file.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class PipelineFile:
     session : SessionSettings
         The session it runs in.
     directory : Path
-        Where the file is; modules with functions that it names may be beside it.
+        The directory of the file; modules that it names may be in it.
     """
 
     pipeline: Pipeline
@@ -187,8 +187,8 @@ def read_pipeline_file(path: str | Path) -> PipelineFile:
     Raises
     ------
     OptionError, SchemaError, ShardingError
-        If it cannot be read, a key is unknown or missing, or a value does not fit; with the file, the
-        table and the key.
+        If it cannot be read, a key is unknown or missing, or a value does not fit; the message names the
+        file, the table and the key.
     """
     path = Path(path)
     whole = read_toml(path, _TABLES)

@@ -1,4 +1,4 @@
-"""The newest sample of a pipeline as Prometheus reads it, over HTTP."""
+"""Serves the newest sample of a pipeline to Prometheus over HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _QUANTILES = {"0.5": "freshness_p50", "0.99": "freshness_p99"}
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of a text like ``9400`` or ``0.0.0.0:9400``; without a host it is this machine.
+    """Parse host and port of a text like ``9400`` or ``0.0.0.0:9400``; without a host it is this machine.
 
     Raises
     ------
@@ -65,19 +65,19 @@ class PrometheusSamples:
         self._sample: MetricsSample | None = None
 
     def note(self, sample: MetricsSample) -> None:
-        """Take a sample for the newest."""
+        """Set the newest sample."""
         self._sample = sample
 
     @contextmanager
     def served(self, host: str, port: int) -> Iterator[int]:
-        """Answer requests; yield the port, which the system has chosen if it was to be 0.
+        """Answer requests; yield the port, which the system chooses for port 0.
 
         Raises
         ------
         MissingDependencyError
             If the library is not installed.
         OptionError
-            If nobody can listen there.
+            If it is not possible to listen there.
         """
         try:
             from prometheus_client import CollectorRegistry, start_http_server

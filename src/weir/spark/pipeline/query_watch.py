@@ -1,4 +1,4 @@
-"""Waiting for the end of a query, from a thread that asks for it, and only as long as Spark answers."""
+"""Waits for the end of a query, on a polling thread, as long as Spark answers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ASK_SECONDS = 0.25
 
 
 class QueryWatch(SparkWatch):
-    """Asks Spark about a query, over and over, until it is closed.
+    """Polls Spark about a query until it is closed.
 
     Parameters
     ----------
     query : StreamingQuery
         The query.
     silence : float
-        Seconds without an answer after which Spark is taken for gone.
+        Seconds without an answer after which Spark is considered gone.
     """
 
     def __init__(self, query: StreamingQuery, *, silence: float = SILENCE_SECONDS) -> None:
@@ -38,9 +38,9 @@ class QueryWatch(SparkWatch):
         Raises
         ------
         SparkSilentError
-            If Spark does not answer any more.
+            If Spark no longer answers.
         Exception
-            What Spark says the query has failed with.
+            The error with which the query failed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:

@@ -1,4 +1,4 @@
-"""A pipeline that runs: its query, its services, its samples, and how it ends."""
+"""A running pipeline: its query, services and samples, and how it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = get_logger(__name__)
 _SERVICE_POOL = "weir-services"
 _POLL_SECONDS = 0.02
 _BOTH_SECONDS = 0.25
-"""How long to wait for one of two queries before the other is looked at."""
+"""How long to wait for one of two queries before checking the other."""
 
 # The line that ends a traceback of Python.
 _RAISED = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -38,7 +38,7 @@ _RAISED = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.+)$", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class PipelineSummary:
-    """What a pipeline has done, from its start to its end.
+    """The summary of a pipeline's run.
 
     Parameters
     ----------
@@ -47,15 +47,15 @@ class PipelineSummary:
     seconds : float
         How long it ran.
     batches, rows : int
-        Micro-batches, and rows of the source they took in.
+        Micro-batches, and the source rows they read.
     services : dict of str to ServiceState
-        How each service has done.
+        The state of each service.
     unfinished : tuple of str
-        Services that were still running when the pipeline had waited long enough for them.
+        Services that were still running after the grace period.
     bad_records : int
-        Records that were left out because they are no rows of the table.
+        Quarantined records.
     quarantine : str
-        The table that has them; empty if they stop the stream.
+        The table with them; empty if bad records stop the stream.
     """
 
     uri: str
@@ -69,7 +69,7 @@ class PipelineSummary:
 
 
 def use_pool(spark: SparkSession, pool: str | None) -> None:
-    """Let what this thread submits to Spark belong to a pool, which counts where Spark schedules fairly.
+    """Assign this thread's Spark jobs to a pool, for fair scheduling.
 
     On Spark Connect the server decides.
     """
@@ -81,7 +81,7 @@ def use_pool(spark: SparkSession, pool: str | None) -> None:
 
 
 class RunningPipeline:
-    """A pipeline that runs. Made by :meth:`~weir.spark.pipeline.Pipeline.start`; a context manager.
+    """A running pipeline. Made by :meth:`~weir.spark.pipeline.Pipeline.start`; a context manager.
 
     Leaving the ``with`` block stops it as :meth:`stop` does.
 
@@ -90,25 +90,25 @@ class RunningPipeline:
     spark : SparkSession
         The session.
     table : Table
-        The table that takes the rows.
+        The table that receives the rows.
     query : StreamingQuery
         The query.
     services : sequence of ScheduledService
-        What is done beside it.
+        The services beside it.
     uri : str
-        The table, or the event store that it belongs to.
+        The table, or the event store it belongs to.
     closing : sequence of ScheduledService
-        What a closing round does.
+        The services of a closing round.
     ending : sequence of ScheduledService
-        What is done at an end without one.
+        The services at an end without a closing round.
     sinks : sequence of callable
-        Where samples go.
+        The sinks for samples.
     every : timedelta
         Time between samples.
     grace : timedelta
         How long to wait for services at the end.
     arrival : str
-        What says when a row arrived.
+        The source of arrival times.
     refused : StreamingQuery, optional
         The query that writes bad records to the quarantine.
     quarantine : str
@@ -161,12 +161,12 @@ class RunningPipeline:
 
     @property
     def query(self) -> StreamingQuery:
-        """The query that writes. Stopping it by itself ends the pipeline too."""
+        """The query that writes. Stopping it directly ends the pipeline too."""
         return self._query
 
     @property
     def table(self) -> Table:
-        """The table that takes the rows."""
+        """The table that receives the rows."""
         return self._table
 
     @property
@@ -197,7 +197,7 @@ class RunningPipeline:
             raise self._failure from error
 
     def _both_end(self, other: QueryWatch, seconds: float) -> bool:
-        """Wait for both queries: either may fail, and both have to end."""
+        """Wait for both queries: either may fail, and both must end."""
         give_up = time.monotonic() + seconds
         while True:
             left = give_up - time.monotonic()
@@ -211,30 +211,30 @@ class RunningPipeline:
     def stop(
         self, *, closing_round: bool = False, break_off: Callable[[], bool] = lambda: False
     ) -> PipelineSummary:
-        """End: let the micro-batch that is under way finish, stop the stream, and stop the services.
+        """Stop: let the running micro-batch finish, then stop the stream and the services.
 
-        If batch follows batch, the next one has begun when the stream is stopped. It is broken off, and
-        the next start runs it again; nothing of it has been committed.
+        If batches follow each other directly, the next one has begun when the stream is stopped. It is
+        interrupted uncommitted, and the next start runs it again.
 
         Parameters
         ----------
         closing_round : bool, default False
-            Whether to run every service once when the stream has ended. What it has left in the log is
-            flushed in any case.
+            Whether to run every service once after the stream has ended. Rows left in the log are flushed in
+            any case.
         break_off : callable, optional
-            Asked before each service of the closing round: whether to leave it and the rest away.
-            Default: none is.
+            Called before each service of the closing round: whether to skip it and the rest. Default: run
+            all.
 
         Returns
         -------
         PipelineSummary
-            What it has done. A second call returns the same.
+            The summary of the run. A second call returns the same.
 
         Raises
         ------
         PipelineError
-            If the stream has failed, or Spark has not answered for a minute, and :meth:`wait` has not said
-            so; everything has ended all the same.
+            If the stream failed or Spark has not answered for a minute, and :meth:`wait` has not raised it;
+            everything has ended nevertheless.
         """
         if self._summary is not None:
             return self._summary
@@ -289,7 +289,7 @@ class RunningPipeline:
                 raise
 
     def _end_query(self) -> None:
-        """Let the micro-batch that is under way finish, and stop; note what the stream has failed with."""
+        """Let the running micro-batch finish, and stop; record the error of the stream."""
         self._ask(self._finish_micro_batch)
         # Before it is stopped: what Spark makes of a micro-batch that it breaks off is no failure.
         self._ask(lambda: self._note(self._query.exception()))
@@ -300,7 +300,7 @@ class RunningPipeline:
             self._ask(refused.stop)
 
     def _ask(self, call: Callable[[], object]) -> None:
-        """Do what asks Spark, unless it is gone; note what it fails with."""
+        """Make a call to Spark, unless it is gone; record its error."""
         if self._watch.is_silent:
             return
         try:
@@ -356,7 +356,7 @@ class RunningPipeline:
 
 
 def _failure(error: Exception, uri: str) -> PipelineError:
-    """Return the error of a stream for what Spark has said of it, or for its silence."""
+    """Return the error of a stream from Spark's message, or for its silence."""
     goes_on = "What has been committed stays; started again, it goes on from its checkpoint"
     if isinstance(error, StreamingQueryException):
         return PipelineError(f"the stream has failed: {_reason(error)}", where=uri, hint=goes_on)
@@ -368,7 +368,7 @@ def _failure(error: Exception, uri: str) -> PipelineError:
 
 
 def _reason(error: Exception) -> str:
-    """Return what went wrong: of the traceback of a Python worker its last line, of Spark's plan nothing."""
+    """Return the cause: the last line of a Python worker's traceback, without Spark's plan."""
     text = str(error).partition("=== Streaming Query ===")[0].strip()
     raised = _RAISED.findall(text)
     for kind, message in reversed(raised):

@@ -1,6 +1,6 @@
-"""Doing things at intervals, each on a thread of its own, and again after it failed.
+"""Runs services at intervals, each on its own thread, with retries after failures.
 
-Knows nothing of tables and of Spark.
+Independent of tables and of Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_RETRY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScheduledService:
-    """Something to do at an interval.
+    """A service that runs at an interval.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class ScheduledService:
     every : timedelta
         From the beginning of one run to that of the next.
     run : callable
-        Does it, and returns a few figures about what it did.
+        Runs it and returns a few figures.
     """
 
     name: str
@@ -43,18 +43,18 @@ class ScheduledService:
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """How a service has done so far.
+    """The state of a service.
 
     Parameters
     ----------
     runs, failures : int
-        Runs that succeeded, and that failed.
+        Number of successful and failed runs.
     failures_in_a_row : int
         Failures since the last success.
     seconds : float
-        How long the last success took.
+        Duration of the last success.
     last_error : str
-        What the last failure said; empty after a success.
+        Message of the last failure; empty after a success.
     """
 
     runs: int = 0
@@ -65,9 +65,9 @@ class ServiceState:
 
 
 def retry_after(failures: int, every: float) -> float:
-    """Return the seconds to wait after so many failures in a row.
+    """Return the seconds to wait after a number of consecutive failures.
 
-    Twice as long each time, from a second to the interval, or to a minute if that is longer.
+    Doubles each time, from a second up to the interval or a minute, whichever is longer.
 
     Examples
     --------
@@ -78,12 +78,12 @@ def retry_after(failures: int, every: float) -> float:
 
 
 class Schedule:
-    """Runs services beside everything else, from :meth:`start` to :meth:`stop`.
+    """Runs services in the background, from :meth:`start` to :meth:`stop`.
 
     Parameters
     ----------
     services : sequence of ScheduledService
-        What to do.
+        The services.
     prepare : callable, optional
         Called once on the thread of each service, before anything else.
     """
@@ -106,16 +106,16 @@ class Schedule:
 
     @property
     def states(self) -> dict[str, ServiceState]:
-        """How each service has done so far, by name."""
+        """The state of each service, by name."""
         return dict(self._states)
 
     def start(self) -> None:
-        """Begin: the first run of each service is due an interval from now."""
+        """Start: the first run of each service is due an interval from now."""
         for thread in self._threads:
             thread.start()
 
     def stop(self, grace: timedelta) -> tuple[str, ...]:
-        """Begin no further run, and wait for those that have begun.
+        """Start no further run, and wait for running ones.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Schedule:
     def run_each(
         self, services: Sequence[ScheduledService], break_off: Callable[[], bool] = lambda: False
     ) -> None:
-        """Run some services once, here, until it is broken off. One that fails is logged."""
+        """Run some services once on this thread, until interrupted. Failures are logged."""
         for service in services:
             if break_off():
                 return

@@ -1,7 +1,7 @@
-"""What a pipeline is told, as frozen values: where rows come from, where they go, and what goes on beside.
+"""Settings of a pipeline, as frozen values: source, target, services and metrics.
 
-Lengths of time are :class:`~datetime.timedelta`. Every value is checked when it is made; an error names
-the field as a pipeline file does, ``services.merge``.
+Durations are :class:`~datetime.timedelta`. Every value is checked on construction; an error names the field
+as in a pipeline file, ``services.merge``.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ __all__ = [
 ]
 
 AVAILABLE_NOW: Final = "available-now"
-"""The trigger of a stream that takes what is there when it starts, and ends."""
+"""The trigger of a stream that processes what is there at its start, and ends."""
 
 Trigger = timedelta | Literal["available-now"]
-"""How long after the beginning of one micro-batch the next begins; or :data:`AVAILABLE_NOW`."""
+"""The time between the beginnings of micro-batches; or :data:`AVAILABLE_NOW`."""
 
 OnBadRecord = Literal["fail", "quarantine"]
-"""What becomes of a record that is no row of the table."""
+"""What to do with a record that is not a valid row of the table."""
 
 Runners = Literal["spark", "threads"]
 
 FILE_FORMATS: Final = ("avro", "csv", "json", "orc", "parquet", "text")
-"""Formats whose streams are of files."""
+"""Formats that read files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """How the values of messages are written, as those of Kafka: the column ``value`` of a source.
+    """The encoding of messages, such as Kafka's: the column ``value`` of a source.
 
     Parameters
     ----------
     format : str
         ``json`` or ``csv``.
     schema : str
-        What they hold, as Spark's DDL, ``id BIGINT, name STRING``.
+        Their fields, as Spark DDL, ``id BIGINT, name STRING``.
     options : mapping of str to str, default {}
-        Spark's options for the format, such as ``timestampFormat``. A value that cannot be read fails the
-        stream, but with ``mode`` as ``PERMISSIVE``, which makes nulls of it.
+        Spark's options for the format, such as ``timestampFormat``. An unreadable value fails the stream,
+        except with ``mode`` set to ``PERMISSIVE``, which gives nulls.
     """
 
     format: Literal["json", "csv"]
@@ -88,32 +88,32 @@ class ValueFormat:
 
     @property
     def mode(self) -> str:
-        """What is done with a value that cannot be read."""
+        """What to do with an unreadable value."""
         given = {name.lower(): mode for name, mode in self.options.items()}
         return given.get("mode", "FAILFAST").upper()
 
 
 @dataclass(frozen=True, slots=True)
 class FormatSource:
-    """A stream in a format that Spark has, such as ``kafka``, ``json``, ``parquet`` or ``rate``.
+    """A stream in a format that Spark supports, such as ``kafka``, ``json``, ``parquet`` or ``rate``.
 
     Parameters
     ----------
     format : str
         The format.
     options : mapping of str to str, default {}
-        Its options, spelled as Spark spells them.
+        Its options, named as in Spark.
     path : str, optional
-        Where it loads from, for formats of files.
+        Where to load from, for file formats.
     schema : str, optional
-        The columns as Spark's DDL, ``id BIGINT, name STRING``; formats of files need it.
+        The columns as Spark DDL, ``id BIGINT, name STRING``; required by file formats.
     value : ValueFormat, optional
-        How to read the column ``value``, which is then a struct. Default: it stays what it is.
+        How to parse the column ``value`` into a struct. Default: leave it as it is.
     in_order : bool, default False
-        Of formats of files: whether the rows of a micro-batch come in the order of their files, by the times
-        of their last change, and within each as they are. Where files hold changes of the same keys, the
-        last counts then, however many files a micro-batch holds: after a crash there may be two where
-        ``maxFilesPerTrigger`` says one. A single task reads the micro-batch, and holds it in memory.
+        For file formats: whether the rows of a micro-batch are in the order of their files, by modification
+        time, and within each file in file order. If files contain changes of the same keys, the last one then
+        wins, however many files a micro-batch has: after a crash there may be two even if
+        ``maxFilesPerTrigger`` is one. A single task reads the micro-batch and holds it in memory.
     """
 
     format: str
@@ -136,7 +136,7 @@ class FormatSource:
 
 @dataclass(frozen=True, slots=True)
 class CallableSource:
-    """A stream that a function makes.
+    """A stream returned by a function.
 
     Parameters
     ----------
@@ -159,24 +159,24 @@ class CallableSource:
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """The table that takes the rows.
+    """The table that receives the rows.
 
     Parameters
     ----------
     uri : str
         Where it is.
     storage_options : mapping of str to str, default {}
-        Credentials and the like, as :func:`weir.open` takes them.
+        Credentials and other options of the store, as for :func:`weir.open`.
     schema : pyarrow.Schema, optional
-        The columns. If there is no table, one is created with them; if there is, it must have them.
+        The columns. If there is no table, it is created with them; an existing table must have them.
     primary_key : tuple of str, default ()
-        The columns that identify a row; needed, and checked, together with the schema.
+        The columns that identify a row; required and checked together with the schema.
     shard_by : tuple of ShardBy, default ()
         How rows are split into shards. Default: one shard.
     fsync : bool, default True
         As for :func:`weir.open`.
     merge_engine : MergeEngine or str, optional
-        As for :func:`weir.create`. Default: as the table has it; the last row of a key if it is created.
+        As for :func:`weir.create`. Default: that of the table; for a new table, the last row of a key wins.
     """
 
     uri: str
@@ -208,22 +208,22 @@ class TargetTable:
 
 @dataclass(frozen=True, slots=True)
 class TargetEvents:
-    """The event store that takes the rows, each as an event of one type.
+    """The event store that receives the rows, each as an event of one type.
 
     Parameters
     ----------
     uri : str
         Where it is.
     type : str
-        The type. Rows have the columns ``context_id``, the fields, and ``timestamp`` unless the moment of
-        ingest is meant.
+        The type. Rows have the columns ``context_id``, the fields, and optionally ``timestamp``, by default
+        the time of ingestion.
     storage_options : mapping of str to str, default {}
-        Credentials and the like, as :func:`weir.events.open` takes them.
+        Credentials and other options of the store, as for :func:`weir.events.open`.
     fields : mapping of str to object, optional
-        The fields, as :meth:`weir.events.EventStore.define` takes them. The store is created if there is
-        none, and so is the type, or a version of it.
+        The fields, as for :meth:`weir.events.EventStore.define`. The store, the type or a version of it is
+        created if necessary.
     buckets : int, optional
-        Shards of a store that is created.
+        Number of shards of a new store.
     fsync : bool, default True
         As for :func:`weir.events.open`.
     """
@@ -250,35 +250,35 @@ class TargetEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What is done for the table while rows stream into it. Each has an interval of its own; None is off.
+    """The services for the table while rows stream into it, each with its own interval; None is off.
 
     The interval is from the beginning of one run to that of the next, which begins at once if a run took
-    longer. The first begins an interval after the stream. A run that fails is logged and tried again.
+    longer. The first run begins an interval after the stream. A failed run is logged and retried.
 
     Parameters
     ----------
     merge : timedelta, optional
         Merge generations into the base table. Default 1 minute.
     index : timedelta, optional
-        Let indexes catch up with what was merged. Default 5 minutes.
+        Catch up indexes with merged rows. Default 5 minutes.
     compact : timedelta, optional
-        Make few large fragments of the small ones. Default 10 minutes.
+        Compact small fragments into large ones. Default 10 minutes.
     collect : timedelta, optional
         Collect garbage. Default 15 minutes.
     maintain : timedelta, optional
-        Of an event store: erase what is forgotten or too old, refresh what is remembered, and do all upkeep
-        of what is stored of that. Default 15 minutes.
+        For an event store: erase what is forgotten or too old, refresh materialisations, and maintain their
+        tables. Default 15 minutes.
     horizon : timedelta
-        How long garbage stays after it was marked. Default 15 minutes.
+        How long garbage is kept after it was marked. Default 15 minutes.
     version_retention : timedelta, optional
-        How long superseded versions of the base table are retained. Default: all stay.
+        How long superseded versions of the base table are kept. Default: for ever.
     runner : str, default "spark"
-        What runs the tasks: ``spark``, or ``threads`` of the driver.
+        Where tasks run: ``spark``, or ``threads`` of the driver.
     grace : timedelta
-        How long a pipeline that stops waits for runs that have begun. Each is safe to break off.
-        Default 30 seconds.
+        How long a stopping pipeline waits for running services. Each is safe to interrupt. Default 30
+        seconds.
     merge_policy : MergePolicy
-        Whether a merge that is due by its interval has enough to merge. Default: whatever there is, is.
+        Decides whether a merge that is due has enough to merge. Default: any amount is.
     """
 
     merge: timedelta | None = timedelta(minutes=1)
@@ -305,20 +305,20 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """How a pipeline is watched.
+    """The metrics of a pipeline.
 
     Parameters
     ----------
     every : timedelta
         Time from one sample to the next. Default 10 seconds.
     file : str, optional
-        A local file to which every sample is appended as a line of JSON.
+        A local file that every sample is appended to as a line of JSON.
     log : bool, default True
         Whether every sample is a log event, ``pipeline.metrics``.
     arrival : str, optional
-        SQL over the columns of the source: the instant at which a row arrived. Default: the column
-        ``timestamp`` of ``kafka`` and ``rate``, the time of the last change of its file for formats of
-        files, and otherwise the beginning of the micro-batch that took the row in.
+        SQL over the columns of the source for the arrival time of a row. Default: the column ``timestamp`` of
+        ``kafka`` and ``rate``, the modification time of its file for file formats, and otherwise the
+        beginning of the micro-batch that read the row.
     """
 
     every: timedelta = timedelta(seconds=10)
@@ -334,16 +334,15 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """Where records go that are no rows of the table: what cannot be read, and what does not fit.
+    """The quarantine for records that cannot be read or do not fit the table.
 
     Parameters
     ----------
     uri : str, optional
-        The table that takes them, which is created; storage options are those of the pipeline's table.
-        Default: beside that, with ``-quarantine`` after its name.
+        The table for them, which is created; storage options are those of the pipeline's table. Default:
+        beside that table, with ``-quarantine`` appended to its name.
     alarm_share : float
-        Share of the rows since the sample before above which a sample is a warning in the log. Default
-        0.01.
+        Share of the rows since the last sample above which a sample is logged as a warning. Default 0.01.
     """
 
     uri: str | None = None
@@ -360,7 +359,7 @@ class Quarantine:
 
 
 def check_on_bad_record(chosen: object) -> OnBadRecord:
-    """Return what becomes of a bad record.
+    """Parse what to do with a bad record.
 
     Raises
     ------
@@ -377,12 +376,12 @@ def check_on_bad_record(chosen: object) -> OnBadRecord:
 
 
 def check_trigger(trigger: object) -> None:
-    """Refuse what is no trigger.
+    """Check a trigger.
 
     Raises
     ------
     OptionError
-        If it is neither a length of time nor :data:`AVAILABLE_NOW`.
+        If it is neither a duration nor :data:`AVAILABLE_NOW`.
     """
     if trigger == AVAILABLE_NOW:
         return

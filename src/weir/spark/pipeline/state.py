@@ -1,4 +1,4 @@
-"""How a pipeline that a file describes is doing, told without Spark: from its table and what it has left."""
+"""The state of a pipeline, found without Spark from its table and files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAIL_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """How a pipeline is doing.
+    """The state of a pipeline.
 
     Parameters
     ----------
@@ -31,19 +31,19 @@ class PipelineState:
     uri : str
         Its table, or event store.
     exists : bool
-        Whether there is one.
+        Whether it exists.
     checkpoint : CheckpointState, optional
-        How far the stream has got; None where the checkpoint is not on a local disk.
+        The progress of the stream; None if the checkpoint is not on a local disk.
     base_rows, unmerged_rows, unflushed_rows : int
-        Rows of the base table, and those that wait for a merge and for a flush.
+        Rows of the base table, and rows that wait for a merge and for a flush.
     lag_seconds : float
         Age of the oldest row that is not in the base table.
     quarantine : str
-        The table with bad records; empty if these stop the stream.
+        The table with bad records; empty if bad records stop the stream.
     bad_records : int
-        How many are in it.
+        The number of records in it.
     sample : dict, optional
-        The newest sample in the file of the metrics.
+        The newest sample in the metrics file.
     """
 
     name: str
@@ -60,12 +60,12 @@ class PipelineState:
 
 
 def pipeline_state(pipeline: Pipeline) -> PipelineState:
-    """Return how a pipeline is doing. Nothing is written.
+    """Return the state of a pipeline. Nothing is written.
 
     Raises
     ------
     WeirError
-        If the table is not as the pipeline describes it.
+        If the table differs from the pipeline's description.
     """
     target = find_destination(pipeline.table)
     directory = _local(pipeline.checkpoint)

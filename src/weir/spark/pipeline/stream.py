@@ -1,4 +1,4 @@
-"""The stream of a pipeline as Spark runs it: source, transform, and the progress of its query."""
+"""The Spark stream of a pipeline: source, transform, and the progress of its query."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weir.spark.pipeline.settings import CallableSource, FormatSource
 __all__ = ["SOURCE_VIEW", "MicroBatches", "read_source", "resolve", "transformed"]
 
 SOURCE_VIEW = "source"
-"""The name by which the SQL of a transform knows the stream."""
+"""The name of the stream in the SQL of a transform."""
 
 _PACKAGES = {
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13",
@@ -46,16 +46,16 @@ def read_source(
     source : FormatSource or CallableSource
         The source.
     keep_unreadable : bool, default False
-        Whether records that cannot be read are in it, their text in a column of its own.
+        Whether to include unreadable records, with their text in a separate column.
 
     Raises
     ------
     MissingDependencyError
-        If Spark does not have its format, or there is no such module.
+        If Spark lacks its format, or a module is missing.
     OptionError
-        If an option is wrong, or what a function returns is no stream.
+        If an option is wrong, or a function does not return a stream.
     SchemaError
-        If its values are to be read, and it has none.
+        If its values are to be parsed but it has none.
     """
     if isinstance(source, CallableSource):
         stream = resolve(source)(spark)
@@ -76,7 +76,7 @@ def resolve(source: CallableSource) -> Callable[[SparkSession], DataFrame]:
     Raises
     ------
     MissingDependencyError
-        If a module that it needs cannot be imported.
+        If a module it needs cannot be imported.
     OptionError
         If the module has no such function.
     """
@@ -133,17 +133,17 @@ def _load(spark: SparkSession, source: FormatSource, keep_unreadable: bool) -> D
 
 @contextmanager
 def transformed(spark: SparkSession, source: DataFrame, sql: str | None) -> Iterator[DataFrame]:
-    """Yield the stream that a query over the view ``source`` makes of a stream; itself without a query.
+    """Yield the result of a query over the view ``source`` of a stream; the stream itself without a query.
 
-    The view is there inside the ``with`` block alone, in which a query of the stream has to be started: a
-    Spark Connect server looks it up then.
+    The view exists only inside the ``with`` block, in which a query of the stream must be started: a Spark
+    Connect server looks it up then.
 
     Raises
     ------
     OptionError
-        If the SQL cannot be understood, or the session has a view of that name already.
+        If the SQL cannot be parsed, or the session already has a view of that name.
     SchemaError
-        If it names columns that there are not.
+        If it names columns that do not exist.
     """
     if sql is None:
         yield source
@@ -199,9 +199,9 @@ class MicroBatches:
         self._seen: tuple[str, int] | None = None
 
     def ended(self) -> tuple[MicroBatch, ...]:
-        """Return those that have ended since the last call, in order, but not those without rows.
+        """Return the micro-batches with rows that ended since the last call, in order.
 
-        Spark remembers the last hundred, so this has to be called now and then.
+        Spark remembers the last hundred, so this must be called regularly.
         """
         last = self._query.lastProgress
         if last is None or _identity(last) == self._seen:

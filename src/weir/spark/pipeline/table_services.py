@@ -15,14 +15,14 @@ __all__ = ["closing_services", "ending_services", "table_services"]
 
 
 def table_services(table: Table, settings: Services, runner: Runner) -> tuple[ScheduledService, ...]:
-    """Return the services that are on, in the order in which each helps the next.
+    """Return the enabled services, in an order in which each prepares the next.
 
     Parameters
     ----------
     table : Table
         The table.
     settings : Services
-        Which, and how often.
+        Which services, and how often.
     runner : Runner
         Runs their tasks.
     """
@@ -69,17 +69,17 @@ def table_services(table: Table, settings: Services, runner: Runner) -> tuple[Sc
 def closing_services(
     table: Table, services: tuple[ScheduledService, ...], settings: Services, runner: Runner
 ) -> tuple[ScheduledService, ...]:
-    """Return what is done when a stream has ended and no other follows at once.
+    """Return the services to run after a stream that is not followed by another at once.
 
-    The rows that the stream has left in the log are flushed first, so that the merge finds them.
+    The rows that the stream left in the log are flushed first, so that the merge finds them.
     """
     return services if settings.merge is None else (*ending_services(table, runner), *services)
 
 
 def ending_services(table: Table, runner: Runner) -> tuple[ScheduledService, ...]:
-    """Return what is done whenever a stream has ended in order: what it has left in the log is flushed.
+    """Return the services to run after every orderly end of a stream: rows left in the log are flushed.
 
-    Nobody is sure to write to its shards soon, and a merge finds only what is flushed.
+    Its shards may not be written again soon, and a merge finds only flushed rows.
     """
 
     def recover() -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The table of a pipeline: opened, or created if there is none."""
+"""The table of a pipeline: opens it, or creates it if it does not exist."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["check_target", "find_table", "open_or_create"]
 
 
 def find_table(target: TargetTable) -> Table | None:
-    """Return the table, None if there is none but one can be created.
+    """Return the table; None if it does not exist but can be created.
 
     Raises
     ------
     TableNotFoundError
-        If there is none, and nothing says what it should be.
+        If it does not exist, and no schema is given to create it.
     SchemaError, ShardingError
-        If there is one, and it is not as it should be.
+        If it exists but differs from the description.
     """
     try:
         table = weir.open(target.uri, storage_options=target.storage_options or None, fsync=target.fsync)
@@ -40,14 +40,14 @@ def find_table(target: TargetTable) -> Table | None:
 
 
 def open_or_create(target: TargetTable) -> Table:
-    """Return the table; create it if there is none.
+    """Return the table; create it if it does not exist.
 
     Raises
     ------
     TableNotFoundError
-        If there is none, and nothing says what it should be.
+        If it does not exist, and no schema is given to create it.
     SchemaError, ShardingError
-        If it is not as it should be, or cannot be created so.
+        If it differs from the description, or cannot be created like this.
     """
     table = find_table(target)
     if table is not None:
@@ -70,14 +70,14 @@ def open_or_create(target: TargetTable) -> Table:
 
 
 def check_target(table: Table, target: TargetTable) -> None:
-    """Check that a table is as a pipeline describes it; what it leaves open may be anything.
+    """Check that a table matches a pipeline's description, which may leave things open.
 
     Raises
     ------
     SchemaError
         If columns or primary key differ.
     ShardingError
-        If it is sharded otherwise.
+        If it is sharded differently.
     OptionError
         If it has another merge engine.
     """

@@ -1,7 +1,7 @@
-"""A table of a TOML file, read strictly: a key that nobody knows, or a value of another type, is an error.
+"""Strict reading of TOML tables: an unknown key or a value of the wrong type is an error.
 
-Errors name the file, the table and the key, ``pipeline.toml: services.merge``, and for a key that is
-unknown the nearest one that is not.
+Errors name the file, the table and the key, ``pipeline.toml: services.merge``, and for an unknown key the
+most similar known one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_toml(path: Path, known: Collection[str]) -> TomlTable:
     Raises
     ------
     OptionError
-        If it cannot be read, is no TOML, or has another key.
+        If it cannot be read, is not TOML, or has an unknown key.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -59,16 +59,16 @@ def read_toml(path: Path, known: Collection[str]) -> TomlTable:
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """A table. Made by :func:`read_toml` and :meth:`table`, which check its keys.
+    """A TOML table. Made by :func:`read_toml` and :meth:`table`, which check its keys.
 
     Parameters
     ----------
     values : mapping
-        What the file says.
+        The values in the file.
     file : str
-        The file, for errors.
+        The file, for error messages.
     name : str
-        The table in it; empty for the whole file.
+        The table in the file; empty for the whole file.
     """
 
     values: Mapping[str, Any]
@@ -79,7 +79,7 @@ class TomlTable:
     def of(
         cls, values: Mapping[str, Any], file: str, known: Collection[str] | None, name: str = ""
     ) -> TomlTable:
-        """Return a table whose keys are all known; None for a table of any keys.
+        """Return a table after checking its keys; None permits any keys.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class TomlTable:
         return table
 
     def place(self, key: str) -> str:
-        """Return where a key stands, for an error."""
+        """Return the location of a key, for error messages."""
         return f"{self.file}: {self.name}.{key}" if self.name else f"{self.file}: {key}"
 
     def has(self, key: str) -> bool:
@@ -108,58 +108,58 @@ class TomlTable:
         return key in self.values
 
     def table(self, key: str, known: Collection[str] | None) -> TomlTable:
-        """Return a table in this one, empty if it is not there.
+        """Return a nested table, empty if it is missing.
 
         Raises
         ------
         OptionError
-            If it is no table, or has an unknown key.
+            If it is not a table, or has an unknown key.
         """
         inside = self._value(key, dict)
         return TomlTable.of(inside or {}, self.file, known, f"{self.name}.{key}" if self.name else key)
 
     def text(self, key: str) -> str | None:
-        """Return a text, None if it is not there."""
+        """Return a text, None if it is missing."""
         return self._value(key, str)
 
     def needed_text(self, key: str) -> str:
-        """Return a text that has to be there."""
+        """Return a required text."""
         value = self.text(key)
         if value is None:
             raise OptionError(f"{key!r} is missing", where=self.place(key))
         return value
 
     def switch(self, key: str, default: bool) -> bool:
-        """Return true or false."""
+        """Return a boolean."""
         value = self._value(key, bool)
         return default if value is None else value
 
     def whole_number(self, key: str, default: int) -> int:
-        """Return a whole number."""
+        """Return an integer."""
         value = self._value(key, int)
         return default if value is None else value
 
     def number(self, key: str, default: float) -> float:
-        """Return a number, written with a point or without."""
+        """Return a number, integer or decimal."""
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self._wrong(key, "a number")
         return value
 
     def duration(self, key: str, default: timedelta) -> timedelta:
-        """Return a length of time, written as text: ``"90s"``."""
+        """Return a duration, written as text: ``"90s"``."""
         text = self._duration_text(key)
         return default if text is None else parse_duration(text, self.place(key))
 
     def duration_or_off(self, key: str, default: timedelta | None) -> timedelta | None:
-        """Return a length of time, None for ``"off"``."""
+        """Return a duration, None for ``"off"``."""
         text = self._duration_text(key)
         if text is None:
             return default
         return None if text == _OFF else parse_duration(text, self.place(key))
 
     def names(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts; one text is a list of one."""
+        """Return a list of texts; a single text is a list of one."""
         value = self.values.get(key, [])
         if isinstance(value, str):
             return (value,)
@@ -168,7 +168,7 @@ class TomlTable:
         return tuple(value)
 
     def options(self, key: str) -> dict[str, str]:
-        """Return a table of any keys as Spark takes options: numbers, true and false become text."""
+        """Return a table with any keys as Spark options: numbers and booleans become text."""
         table = self.table(key, None)
         return {name: table._option(name) for name in table.values}
 

@@ -1,1 +1,1 @@
-"""SQL statements that Spark hands to no source written in Python: told apart, and run as writes of Weir."""
+"""SQL statements that Spark does not pass to Python data sources, run as writes by Weir."""

@@ -1,8 +1,8 @@
-"""Which expressions over columns Spark and Weir's filters find the same values for; all others are refused.
+"""The expressions that Spark and Weir's filters evaluate alike; all others are refused.
 
-Functions of one name differ in what they make of null, of NaN, of negative numbers, of white space or of
-every match but the first, and nobody would notice: a ``DELETE`` would take other rows than Spark's. So what
-is let through is listed here, and has been compared with Spark's.
+Functions of the same name may treat null, NaN, negative numbers, white space or repeated matches differently,
+and nobody would notice: a ``DELETE`` would remove other rows than Spark's. So the permitted expressions are
+listed here, and have been compared with Spark's.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _LET_THROUGH = {
     *(exp.Contains, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam),
     *(*COMPARISONS, *ARITHMETIC, *_TEXTS, *_OF_ITS_PARTS),
 }
-"""These alone, and no classes that are derived from them: ``concat_ws`` is one of ``concat``."""
+"""Exactly these classes, not subclasses: ``concat_ws`` is a subclass of ``concat``."""
 _HINT = "Have Spark evaluate it: MERGE INTO, with a query that finds the keys as its source"
 
 
 class _Kind(Enum):
-    """What kind of values there are, as far as casts and operators go."""
+    """Kinds of values, as far as casts and operators distinguish them."""
 
     BOOLEAN = auto()
     WHOLE = auto()
@@ -56,23 +56,23 @@ _CASTS = {
     _Kind.LOCAL: {_Kind.LOCAL, _Kind.DATE},
     _Kind.INSTANT: {_Kind.INSTANT},
 }
-"""What casts make of a kind alike: not where decimals lose digits, nor by the time zone of the session."""
+"""Casts with the same result: not those where decimals lose digits or the session time zone matters."""
 
 
 def refuse_unlike(expression: exp.Expr, schema: pa.Schema) -> None:
-    """Make sure that an expression means in Weir's filters what it means in Spark.
+    """Check that an expression means the same in Weir's filters as in Spark.
 
     Parameters
     ----------
     expression : Expression
-        Over columns of the schema; its constant parts are literals.
+        An expression over columns of the schema, with literals as constant parts.
     schema : Schema
         Columns.
 
     Raises
     ------
     UnsupportedError
-        If a part of it does not, or nobody has compared what it means.
+        If a part of it does not, or has not been compared.
     """
     for part in expression.walk():
         if type(part) not in _LET_THROUGH:
@@ -114,7 +114,7 @@ def _check_arithmetic(part: exp.Expr, schema: pa.Schema) -> None:
 
 
 def _is_plain_condition(part: exp.Expr) -> bool:
-    """Whether it only counts if an expression is true: null is as good as false."""
+    """Whether only the truth of the expression matters, so that null is as good as false."""
     above = part.parent
     while isinstance(above, exp.And | exp.Or | exp.Paren):
         above = above.parent
@@ -122,7 +122,7 @@ def _is_plain_condition(part: exp.Expr) -> bool:
 
 
 def _kind(part: exp.Expr, schema: pa.Schema) -> _Kind | None:
-    """Return the kind of the values of an expression; None of null, and of literals of any."""
+    """Return the kind of values of an expression; None for null and for literals of any kind."""
     if isinstance(part, exp.Column):
         found = column_type(part, schema)
         return _Kind.OTHER if found is None else _kind_of_type(found)

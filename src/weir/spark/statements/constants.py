@@ -1,7 +1,7 @@
-"""The parts of a condition that have no columns: what they are, Spark says.
+"""Constant parts of a condition, evaluated by Spark.
 
 ``current_date()``, ``TIMESTAMP '2026-01-31 12:00:00'`` and ``now() - INTERVAL 7 DAYS`` depend on the session,
-on its time zone above all, and Weir's filters know no session.
+above all on its time zone, and Weir's filters have no session.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _COMPARISONS = (*COMPARISONS, exp.Between, exp.In)
 _VARYING = (exp.Column, exp.Identifier, exp.Select, exp.Anonymous, exp.Rand, exp.Randn, exp.Uuid)
 _PLAIN = (exp.Literal, exp.Boolean, exp.Null)
 _NOW = "now"
-"""A function that sqlglot does not know."""
+"""A function unknown to sqlglot."""
 
 
 def evaluated_by(spark: SparkSession) -> Evaluate:
-    """Return what has a session evaluate expressions."""
+    """Return an evaluator of expressions that uses a session."""
 
     def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
         texts = [one.sql("spark") for one in expressions]
@@ -50,27 +50,27 @@ def evaluated_by(spark: SparkSession) -> Evaluate:
 def condition_text(
     expression: exp.Expr, schema: pa.Schema, evaluate: Evaluate, *, of: str | None = None
 ) -> str:
-    """Return an expression as Weir has it, with the values of its constant parts in place of them.
+    """Return an expression in Weir's form, with its constant parts replaced by their values.
 
-    Texts that are compared with instants are instants of the session's time zone.
+    Texts that are compared with instants are read in the session's time zone.
 
     Parameters
     ----------
     expression : Expression
-        Over columns of the schema.
+        An expression over columns of the schema.
     schema : Schema
         Columns.
     evaluate : callable
         Evaluates the parts, all in one call.
     of : str, optional
-        The column that is set to the value of the expression.
+        The column to be set to the value of the expression.
 
     Raises
     ------
     FilterError
         If a part cannot be evaluated, or dates are compared with an instant.
     UnsupportedError
-        If Weir's filters do not find the values that Spark would.
+        If Weir's filters would give other values than Spark.
     """
     whole = exp.Paren(this=explicit(expression, schema))
     if of is not None:
@@ -102,14 +102,14 @@ def _decimal_type(kind: pa.DataType) -> str:
 
 
 def _instant_type(kind: pa.DataType | None) -> str | None:
-    """Return the type of Spark of instants, with a zone or without; None of another type."""
+    """Return the Spark type of instants, with or without a zone; None for other types."""
     if kind is None or not pa.types.is_timestamp(kind):
         return None
     return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
 
 
 def _cast(sides: Sequence[exp.Expr], to: str | None) -> None:
-    """Cast constants, texts among them, to the type of what they are compared with, or become."""
+    """Cast constants, including texts, to the type they are compared with or assigned to."""
     if to is None:
         return
     for side in sides:
@@ -118,7 +118,7 @@ def _cast(sides: Sequence[exp.Expr], to: str | None) -> None:
 
 
 def _constants(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the largest parts that are constant, and no literals."""
+    """Yield the largest constant parts that are not literals."""
     # A WHEN of a CASE is no expression of its own.
     if _is_constant(node) and not (isinstance(node, exp.If) and isinstance(node.parent, exp.Case)):
         yield node
@@ -136,7 +136,7 @@ def _is_constant(node: exp.Expr) -> bool:
 
 
 def _refuse_instant_as_date(node: exp.Expr, kind: pa.DataType, schema: pa.Schema) -> None:
-    """Refuse to compare an instant with days, which begin at another instant in every time zone."""
+    """Refuse to compare instants with dates, which begin at a different instant in every time zone."""
     if not (pa.types.is_timestamp(kind) and isinstance(node.parent, _COMPARISONS)):
         return
     for side in node.parent.iter_expressions():

@@ -1,4 +1,4 @@
-"""``CREATE TABLE ... USING weir``: the table that it describes."""
+"""``CREATE TABLE ... USING weir``."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _PROPERTIES = ("merge_engine", "sequence_by", "expire_by")
 
 
 def is_of_weir(statement: exp.Create) -> bool:
-    """Whether a statement creates a table of Weir's."""
+    """Whether a statement creates a Weir table."""
     of = statement.find(exp.FileFormatProperty)
     return statement.kind == "TABLE" and of is not None and of.name.lower() == "weir"
 
 
 def create_table(statement: exp.Create, tables: NamedTables) -> None:
-    """Create the table of a statement.
+    """Create the table that a statement describes.
 
     Raises
     ------
     TableExistsError
-        If there is one, and the statement does not say IF NOT EXISTS.
+        If it exists and the statement does not say IF NOT EXISTS.
     UnsupportedError
-        If the statement asks for what Weir does not do.
+        If the statement requests something Weir does not support.
     SchemaError, OptionError, ShardingError
         As :func:`weir.create`.
     """
@@ -125,7 +125,7 @@ def _columns(described: exp.Schema) -> tuple[pa.Schema, list[str]]:
 
 
 class _Options:
-    """What stands behind the columns."""
+    """The part of the statement after the columns."""
 
     def __init__(self, properties: exp.Properties | None) -> None:
         self.location: str | None = None

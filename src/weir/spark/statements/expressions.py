@@ -1,4 +1,4 @@
-"""Expressions of Spark's SQL as those that Weir evaluates, with the values that Spark would find."""
+"""Translation of Spark SQL expressions to Weir's filters, with the same values as in Spark."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
 
 
 class _Filters(Dialect):
-    """How Weir's filters are written: names that need it in backticks, quotation marks in texts doubled."""
+    """The dialect of Weir's filters: names in backticks where needed, quotation marks in texts doubled."""
 
     class Tokenizer(PlainTokenizer):
         IDENTIFIERS: ClassVar = ["`"]
 
     class Generator(PlainGenerator):
         def trycast_sql(self, expression: exp.TryCast) -> str:
-            """Return a cast: only Spark's ``try_cast`` makes null of what does not fit."""
+            """Return a cast: only Spark's ``try_cast`` turns values that do not fit into null."""
             return self.cast_sql(expression, safe_prefix="TRY_" if expression.args.get("safe") else None)
 
         def concat_sql(self, expression: exp.Concat) -> str:
-            """Return what is null where a part is: the function of this name passes nulls over."""
+            """Return an expression that is null if a part is, for a function that otherwise skips nulls."""
             return f"({' || '.join(self.sql(part) for part in expression.expressions)})"
 
 
 def filter_text(expression: exp.Expr) -> str:
-    r"""Return an expression as Weir's filters and conditions have it.
+    r"""Return an expression in the syntax of Weir's filters and conditions.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def filter_text(expression: exp.Expr) -> str:
 
 
 def renamed(expression: exp.Expression, new: Callable[[exp.Column], exp.Expression | None]) -> exp.Expression:
-    """Return an expression with other expressions in place of its columns; None leaves one as it is."""
+    """Return an expression with its columns replaced by other expressions; None keeps a column."""
 
     def replace(node: exp.Expression) -> exp.Expression:
         found = new(node) if isinstance(node, exp.Column) else None
@@ -58,16 +58,17 @@ def renamed(expression: exp.Expression, new: Callable[[exp.Column], exp.Expressi
 
 
 def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
-    """Return an expression that says what Spark's operators mean, where Weir's mean something else.
+    """Return an expression that spells out Spark's operators where Weir's mean something else.
 
-    Of whole numbers ``/`` makes one with a fraction, and ``[0]`` is the first element of a list. Sums of
-    small whole numbers have 64 bits: fewer would begin anew below. Small floats are compared as
-    doubles with what is none, and a number with a fraction that a decimal is multiplied by is a decimal.
+    In Spark, ``/`` of integers gives a fraction, and ``[0]`` is the first element of a list. Sums of small
+    integers use 64 bits: fewer would overflow. Floats are compared with other types as doubles, and a
+    fractional literal multiplied by a decimal is a decimal.
 
     Parameters
     ----------
     expression : Expression
-        Over columns of the schema; a name before a column that is none of the schema's says which row.
+        An expression over columns of the schema; a qualifier that is not part of the schema says which row is
+        meant.
     schema : Schema
         Columns.
 
@@ -122,12 +123,12 @@ def _is(test: Callable[[pa.DataType], bool], part: exp.Expr, schema: pa.Schema) 
 
 
 def _is_small(kind: pa.DataType) -> bool:
-    """Whether values are whole numbers of fewer than 64 bits."""
+    """Whether values are integers of fewer than 64 bits."""
     return bool(pa.types.is_integer(kind) and kind.bit_width < 64)
 
 
 def _as_decimal(number: exp.Literal) -> exp.Expr:
-    """Return a number with its digits, as Spark takes it; one with an exponent is a double."""
+    """Return a number literal with the type Spark gives it; one with an exponent is a double."""
     whole, _, fraction = number.name.partition(".")
     if not (whole + fraction).isdigit():
         return number.copy()
@@ -145,7 +146,7 @@ def _has_fraction(part: exp.Expr, schema: pa.Schema) -> bool:
 
 
 def column_type(column: exp.Column, schema: pa.Schema) -> pa.DataType | None:
-    """Return the type of a column, or of a field of one; None if the schema has none of that name."""
+    """Return the type of a column, or of a field of one; None if the schema lacks it."""
     names = [part.name for part in column.parts]
     if len(names) > 1 and names[0] not in schema.names:
         del names[0]

@@ -1,10 +1,9 @@
-"""What a ``MERGE INTO`` comes to, as writes of Weir. Nothing here reads or writes.
+"""Planning of ``MERGE INTO`` as writes of Weir, without reading or writing.
 
-For each row of the source Spark finds out which clause applies if the table has its key, and which if it has
-not: conditions on the source alone choose between clauses. Whether the table has the key, and what its row
-looks like, Weir decides where the write stands in the order of the log. So a condition on the row of the
-table can be on one clause only, the last for keys that are there, and what a clause sets is made of the
-source.
+For each source row, Spark determines which clause applies if the table has its key, and which if it has not,
+so only conditions on the source choose between clauses. Whether the table has the key, and what its row is,
+Weir decides at the write's position in the log. So only one clause, the last ``WHEN MATCHED``, may have a
+condition on the table's row, and clauses set values computed from the source.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ Values = dict[str, exp.Expression]
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One ``WHEN``.
+    """One ``WHEN`` clause.
 
     Parameters
     ----------
     chosen_by : Expression or None
         The condition on the source.
     values : dict of str to Expression, or None
-        What it sets, by column, the key among it, of expressions over the source. None: it deletes.
+        What it sets: for each column, including the key, an expression over the source. None: it deletes.
     condition : str or None
-        The condition on the row of the table, as Weir has it.
+        The condition on the table's row, in Weir's syntax.
     """
 
     chosen_by: exp.Expression | None
@@ -48,16 +47,16 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """A ``MERGE INTO`` that can be done.
+    """A ``MERGE INTO`` that can be executed.
 
     Parameters
     ----------
     keys : dict of str to Expression
-        For each column of the primary key, what it is in the source.
+        For each column of the primary key, its source expression.
     matched : tuple of Clause
-        In order: the first that is chosen applies, if the key is there.
+        The clauses for existing keys, in order: the first whose condition holds applies.
     absent : tuple of Clause
-        Likewise, if it is not.
+        The same for missing keys.
     """
 
     keys: Values
@@ -65,7 +64,7 @@ class MergePlan:
     absent: tuple[Clause, ...]
 
     def is_upsert(self, matched: int, absent: int, columns: Sequence[str]) -> bool:
-        """Whether two clauses together write the same whole row, if the key is there or not."""
+        """Whether two clauses together write the same whole row, whether or not the key exists."""
         update, insert = self.matched[matched].values, self.absent[absent].values
         return update is not None and update.keys() == set(columns) and update == insert
 
@@ -77,7 +76,7 @@ def plan_merge_rows(
     source_columns: Sequence[str],
     evaluate: Evaluate,
 ) -> MergePlan:
-    """Return what a statement comes to.
+    """Return the plan of a statement.
 
     Parameters
     ----------
@@ -86,20 +85,20 @@ def plan_merge_rows(
     schema : Schema
         Columns of the table.
     primary_key : sequence of str
-        Those of its key.
+        The columns of its key.
     source_columns : sequence of str
         Columns of the source.
     evaluate : callable
-        Evaluates the constant parts of conditions on the row of the table.
+        Evaluates the constant parts of conditions on the table's row.
 
     Raises
     ------
     UnsupportedError
-        If a write of Weir's cannot do what it says.
+        If it cannot be expressed as writes of Weir.
     SchemaError
-        If it names a column that there is not.
+        If it names a column that does not exist.
     QueryError
-        If it is not clear which column is meant.
+        If a column is ambiguous.
     """
     names = _Names(statement, tuple(schema.names), tuple(source_columns))
     keys = _keys(names, statement.args["on"], primary_key)
@@ -124,7 +123,7 @@ def _refuse(what: str, hint: str | None = None) -> NoReturn:
 
 
 class _Names:
-    """Which columns of a statement are the table's, and which the source's."""
+    """Resolves the columns of a statement to the table or the source."""
 
     def __init__(self, statement: exp.Merge, columns: tuple[str, ...], source: tuple[str, ...]) -> None:
         self._target = statement.this.alias_or_name.lower()
@@ -136,7 +135,7 @@ class _Names:
             raise QueryError("table and source have one name", where=_WHERE, hint="Give them aliases")
 
     def column(self, name: str) -> str:
-        """Return a column of the table by the name that it has there."""
+        """Return a column of the table, by its name there."""
         if name.lower() not in self._columns:
             raise SchemaError(f"the table has no column {name!r}", where=name)
         return self._columns[name.lower()]
@@ -149,7 +148,7 @@ class _Names:
         return exp.Column(this=identifier, table=exp.to_identifier(self._source, quoted=True))
 
     def is_target(self, column: exp.Column) -> bool:
-        """Whether a column is one of the table."""
+        """Whether a column belongs to the table."""
         of = column.table.lower()
         if of:
             if of not in (self._target, self._source):
@@ -167,12 +166,12 @@ class _Names:
         return is_there[0]
 
     def depends_on_target(self, expression: exp.Expression) -> bool:
-        """Whether an expression has columns of the table."""
+        """Whether an expression uses columns of the table."""
         found = {self.is_target(column) for column in expression.find_all(exp.Column)}
         return True in found
 
     def over_source(self, expression: exp.Expression, what: str) -> exp.Expression:
-        """Return an expression whose columns are all the source's, and named as they are there."""
+        """Return an expression over the source only, with the source's column names."""
         if self.depends_on_target(expression):
             _refuse(
                 f"{what} {expression.sql('spark')}, which depends on the row of the table",
@@ -224,7 +223,7 @@ def _clause(names: _Names, when: exp.When, keys: Values, written: Callable[[exp.
 
 
 def _on_present_row(names: _Names, condition: exp.Expression, values: Values | None) -> exp.Expression:
-    """Return a condition over the row that is there, and the new row as ``new``."""
+    """Return a condition over the existing row, with the new row as ``new``."""
 
     def written(column: exp.Column) -> exp.Expression:
         if names.is_target(column):

@@ -1,4 +1,4 @@
-"""Doing what a ``MERGE INTO`` comes to: which clause each row of the source falls to, and all writes."""
+"""Execution of ``MERGE INTO``: assigns a clause to each source row, and makes all writes."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _ABSENT = "__absent"
 _NONE = -1
 _WHERE = "MERGE INTO"
 _LEASE_WAIT_SECONDS = 30.0
-"""As writes of a table wait: streams and other commits have its shards for a moment."""
+"""As long as other writes of a table wait: streams and other commits hold its shards briefly."""
 
 
 def merge_rows(spark: SparkSession, statement: exp.Merge, tables: NamedTables) -> int:
-    """Do a ``MERGE INTO``, and return how many rows were written and keys deleted.
+    """Execute a ``MERGE INTO``, and return how many rows were written and keys deleted.
 
     Raises
     ------
     UnsupportedError, SchemaError, QueryError
         As :func:`~weir.spark.statements.merge_plan.plan_merge_rows`.
     KeyValueError
-        If two rows of the source have one key, or one has none. Nothing is written.
+        If two source rows have the same key, or one has none. Nothing is written.
     """
     table = tables.changed(statement.this)
     source = tables.readable(spark, statement.args["using"])
@@ -78,7 +78,7 @@ def merge_rows(spark: SparkSession, statement: exp.Merge, tables: NamedTables) -
 
 
 def _choice(source: exp.Expression, plan: MergePlan) -> exp.Select:
-    """Return the query whose rows say which clauses they fall to, with the values that these set."""
+    """Return the query that gives each source row its clauses and the values that these set."""
     columns = [
         _case(plan.matched).as_(_MATCHED),
         _case(plan.absent).as_(_ABSENT),
@@ -90,7 +90,7 @@ def _choice(source: exp.Expression, plan: MergePlan) -> exp.Select:
 
 
 def _case(clauses: Sequence[Clause]) -> exp.Expression:
-    """Return the number of the first clause that is chosen, or -1."""
+    """Return the number of the first clause that applies, or -1."""
     case = exp.Case()
     for number, clause in enumerate(clauses):
         if clause.chosen_by is None:
@@ -144,7 +144,7 @@ def _refuse_delete_or_insert(plan: MergePlan, counts: dict[tuple[int, int], int]
 
 
 def _fits_sink(plan: MergePlan, counts: dict[tuple[int, int], int], columns: Sequence[str]) -> bool:
-    """Whether executors can write everything: whole rows and deletes, whatever is there."""
+    """Whether executors can write everything: only whole rows and deletes, independent of existing rows."""
     for matched, absent in counts:
         if matched == _NONE or plan.matched[matched].condition is not None:
             return False
@@ -176,7 +176,7 @@ def _write_by_sink(chosen: DataFrame, plan: MergePlan, table: Table) -> None:
 def _operations(
     chosen: pa.Table, plan: MergePlan, columns: Sequence[str], counts: dict[tuple[int, int], int]
 ) -> Iterator[OperationInput]:
-    """Yield the writes, in an order in which none finds what another has written for the same key."""
+    """Yield the writes, in an order in which none sees another's write to the same key."""
     for matched, absent in counts:
         both = pc.and_(pc.equal(chosen[_MATCHED], matched), pc.equal(chosen[_ABSENT], absent))
         rows = chosen.filter(both)

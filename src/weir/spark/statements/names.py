@@ -1,4 +1,4 @@
-"""The tables that a statement names: those of Weir, by the name given to them or by their path."""
+"""Table names in statements: Weir tables by a given name or by path."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ __all__ = ["NamedTable", "NamedTables"]
 _FORMAT = "weir"
 
 NamedTable: TypeAlias = "Table | str | Path"
-"""A table that is open, or where one is."""
+"""An open table, or the location of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTables:
-    """What the names in statements stand for.
+    """Resolves the names in statements.
 
     Parameters
     ----------
     given : mapping of str to Table, str or Path
-        By name, as it stands in a statement; capitals do not count.
+        By name, as used in statements; case-insensitive.
     _opened : dict of str to Table
-        By URI, those that have been opened for the statement.
+        By URI, the tables opened for the statement.
     """
 
     given: Mapping[str, NamedTable]
     _opened: dict[str, Table] = field(default_factory=dict)
 
     def place(self, name: object) -> NamedTable | None:
-        """Return what a name of a statement stands for; None if it is no table of Weir's."""
+        """Return the table that a name in a statement stands for; None if it is not a Weir table."""
         if not isinstance(name, exp.Table):
             # As in DELETE t, where FROM is missing: Spark says what is wrong.
             return None
@@ -57,7 +57,7 @@ class NamedTables:
         Raises
         ------
         QueryError
-            If the name stands for no table of Weir's.
+            If the name does not stand for a Weir table.
         TableNotFoundError
             If there is none.
         """
@@ -83,7 +83,7 @@ class NamedTables:
         QueryError, TableNotFoundError
             As :meth:`table`.
         UnsupportedError
-            If the statement means a part of the table, or another state of it.
+            If the statement refers to a part of the table or a past state of it.
         """
         for part, value in name.args.items():
             if value and part not in ("this", "db", "catalog", "alias"):
@@ -93,19 +93,19 @@ class NamedTables:
         return self.table(name)
 
     def of(self, statement: exp.Expression) -> Iterator[exp.Table]:
-        """Yield where a statement names tables of Weir's. What a WITH names hides them."""
+        """Yield the places where a statement names Weir tables, except names hidden by a WITH."""
         hidden = {one.alias.lower() for one in statement.find_all(exp.CTE)}
         for name in statement.find_all(exp.Table):
             if self.place(name) is not None and (name.db or name.name.lower() not in hidden):
                 yield name
 
     def readable(self, spark: SparkSession, statement: exp.Expression) -> exp.Expression:
-        """Return a statement for Spark: it reads tables of Weir's through views.
+        """Return a statement for Spark that reads Weir tables through views.
 
         Raises
         ------
         UnsupportedError
-            If the state of a table is told by an expression.
+            If the state of a table is given by an expression.
         """
         statement = statement.copy()
         for name in list(self.of(statement)):
@@ -123,7 +123,7 @@ class NamedTables:
 
 
 def _state(name: exp.Table) -> str | None:
-    """Return what names the state of a table, after VERSION AS OF or TIMESTAMP AS OF."""
+    """Return the state named after VERSION AS OF or TIMESTAMP AS OF."""
     version = name.args.get("version")
     if version is None:
         return None
@@ -138,12 +138,12 @@ def _state(name: exp.Table) -> str | None:
 
 
 def options_of(table: Table) -> dict[str, str]:
-    """Return the options by which the format finds a table."""
+    """Return the data source options for a table."""
     store = table.internals.store
     return {"path": store.uri, **{f"storage.{name}": value for name, value in store.storage_options.items()}}
 
 
 def read(spark: SparkSession, table: Table, at: str | None = None) -> DataFrame:
-    """Return the rows of a table: as they are now, or in the state that is named."""
+    """Return the rows of a table, now or in a named state."""
     options = options_of(table) if at is None else {**options_of(table), "at": at}
     return spark.read.format(_FORMAT).options(**options).load()

@@ -1,4 +1,4 @@
-"""Running a statement: those that write to tables of Weir's by Weir, all others by Spark."""
+"""Runs statements: writes to Weir tables by Weir, all others by Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARTS = {
     "DELETE": {"this", "where"},
     "INSERT": {"this", "expression", "source", "with_"},
 }
-"""What a statement that writes may consist of, by sqlglot's names: it knows those of other databases."""
+"""The permitted parts of write statements, by sqlglot's names, which also cover other databases."""
 _PART_NAMES = {"where": "REPLACE WHERE", "conflict": "ON CONFLICT", "default": "DEFAULT VALUES"}
 _INSTEAD = {
     "MERGE": "Write a WITH inside USING (...)",
@@ -48,19 +48,19 @@ _OTHERS = {
 
 
 def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | None = None) -> DataFrame:
-    """Run a statement of Spark's SQL that may write to tables of Weir's, or read them.
+    """Run a Spark SQL statement that may write or read Weir tables.
 
-    Spark hands ``CREATE TABLE``, ``MERGE INTO``, ``UPDATE`` and ``DELETE`` to no source that is written in
-    Python. Here they are told apart and run as writes of Weir's, with its promises: durable when the call
-    returns, decided where they stand in the order of the log. Queries are run by Spark, over the tables as
-    they are when their rows are first asked for, or as they were: ``FROM flights VERSION AS OF 'a tag'``, or
-    a token, or ``TIMESTAMP AS OF '2026-01-31 12:00:00+01:00'``. Other statements are Spark's own.
+    Spark hands ``CREATE TABLE``, ``MERGE INTO``, ``UPDATE`` and ``DELETE`` to no Python data source. Here
+    they are recognised and run as writes by Weir, with its guarantees: durable when the call returns,
+    evaluated at their position in the log. Spark runs queries, over the tables as they are when rows are
+    first requested, or in a past state: ``FROM flights VERSION AS OF 'a tag'``, or a token, or ``TIMESTAMP AS
+    OF '2026-01-31 12:00:00+01:00'``. Other statements are passed to Spark.
 
-    ``MERGE INTO`` compares the primary key with columns of the source. Conditions choose between clauses by
-    columns of the source; the last ``WHEN MATCHED`` may have one on the row of the table too, which is
-    decided with the write: ``WHEN MATCHED AND t.version < s.version THEN UPDATE SET *``. Whole rows and
-    deletes are written by the executors; other rows go through this process, as those of the write mode
-    ``patch`` do. Rows of one shard become visible together.
+    ``MERGE INTO`` compares the primary key with columns of the source. Conditions on the source choose
+    between clauses; the last ``WHEN MATCHED`` may also have a condition on the table's row, which is
+    evaluated with the write: ``WHEN MATCHED AND t.version < s.version THEN UPDATE SET *``. The executors
+    write whole rows and deletes; other rows go through this process, as in the write mode ``patch``. Rows of
+    one shard become visible together.
 
     Parameters
     ----------
@@ -69,22 +69,22 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
     statement : str
         One statement.
     tables : mapping of str to Table, str or Path, optional
-        What names in the statement stand for; capitals do not count. Without a name, write the path of a
-        table: ``weir.`s3://bucket/table```.
+        The tables that names in the statement stand for; names are case-insensitive. Without a name, write
+        the path of a table: ``weir.`s3://bucket/table```.
 
     Returns
     -------
     DataFrame
-        The rows of a query. Of a write one row, whose ``num_affected_rows`` says how many rows were written
-        and keys deleted; of a ``MERGE INTO`` without a condition on the row of the table also keys that were
-        not there.
+        The rows of a query. For a write, one row with ``num_affected_rows``, the number of rows written and
+        keys deleted; a ``MERGE INTO`` without a condition on the table's row also counts keys that did not
+        exist.
 
     Raises
     ------
     UnsupportedError
-        If a statement on a table of Weir's cannot be done; what it cannot, and what to do.
+        If a statement on a Weir table is not supported; the message says why, and what to do.
     QueryError
-        If it is no statement, or several, or it is not clear what a name stands for.
+        If it is not exactly one statement, or a name is ambiguous.
     SchemaError, FilterError, KeyValueError
         If columns, expressions or keys do not fit. Nothing is written.
 
@@ -124,7 +124,7 @@ def _parse(statement: str) -> exp.Expression:
 
 
 def _target(statement: exp.Expression) -> object:
-    """Return what a statement writes to."""
+    """Return the target of a statement."""
     if isinstance(statement, exp.MultitableInserts):
         statement = statement.expressions[0]
     return _inserted(statement) if isinstance(statement, exp.Insert) else statement.this
@@ -141,7 +141,7 @@ def _write(spark: SparkSession, statement: exp.Expression, tables: NamedTables) 
 
 
 def _refuse_parts(statement: exp.Expression) -> None:
-    """Refuse what would be passed over: other rows would be written than the statement means."""
+    """Refuse parts that would be ignored, so that other rows would be written than intended."""
     kind = type(statement).__name__.upper()
     if kind not in _PARTS:
         raise UnsupportedError(
@@ -160,7 +160,7 @@ def _refuse_parts(statement: exp.Expression) -> None:
 
 
 def _refuse_others(first: str, statement: str, tables: NamedTables) -> None:
-    """Refuse what would go to a table of Weir's, and can only be told by words."""
+    """Refuse unparsed statements that would write to a Weir table, recognised by their words."""
     words = {word.strip("`;,()").lower() for word in statement.split()}
     names = {name.lower() for name in tables.given}
     if words & names or any(word.startswith("weir.`") for word in words):
@@ -210,7 +210,7 @@ def _set_column(column: exp.Expression, names: set[str], schema: pa.Schema) -> s
 def _own(
     expression: exp.Expression, names: set[str], schema: pa.Schema, evaluate: Evaluate, of: str | None = None
 ) -> str:
-    """Return an expression over the columns of a table as Weir has it."""
+    """Return an expression over the columns of a table in Weir's syntax."""
     if expression.find(exp.Select):
         raise UnsupportedError(
             "weir.spark.sql cannot do a query inside UPDATE or DELETE", where="SELECT", hint="Use MERGE INTO"
@@ -238,7 +238,7 @@ def _inserted(statement: exp.Insert) -> exp.Table:
 
 
 def _query(statement: exp.Insert) -> exp.Expression:
-    """Return the query whose rows are inserted, with what a WITH before INSERT names."""
+    """Return the query whose rows are inserted, including a WITH before INSERT."""
     source = statement.args.get("source")
     query = exp.select("*").from_(source) if source else statement.expression.copy()
     if statement.args.get("with_"):
