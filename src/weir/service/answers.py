@@ -1,4 +1,4 @@
-"""Answers in JSON."""
+"""JSON responses."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ _encode = msgspec.json.Encoder().encode
 
 
 def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer in JSON."""
+    """Return a JSON response."""
     return Response(_encode(content), status, headers, media_type="application/json")

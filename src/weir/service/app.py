@@ -1,4 +1,4 @@
-"""The application: every dialect's routes, and those that operators ask."""
+"""The application: the routes of every dialect and those for operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["application"]
 
 
 def application(service: Service, telemetry: Telemetry, stores: EventStores) -> Starlette:
-    """Return the application that answers the requests of a process."""
+    """Return the application of a process."""
     dispatch = Dispatch(service, envelope, telemetry, Refused)
     of_zeppelin = Dispatch(service, zeppelin_envelope, telemetry, ZeppelinRefused)
     routes = [

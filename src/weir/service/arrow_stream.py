@@ -1,7 +1,7 @@
-"""Streams of Arrow that clients send: bounded before they are unpacked, and checked before they are used.
+"""Arrow streams from clients: bounded before they are decompressed, and checked before use.
 
-A few bytes of Arrow may stand for more than fits in memory: batches may be packed, a column of nulls has no
-bytes at all, and many rows may share one long text.
+A few bytes of Arrow may represent more than fits in memory: batches may be compressed, a column of nulls has
+no bytes at all, and many rows may share one long text.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _PLACE_OF_ROWS, _PLACE_OF_BUFFERS, _PLACE_OF_PACKING = 0, 2, 3
 
 
 def read_stream(body: bytes, *, most_rows: int, most_bytes: int) -> pa.Table:
-    """Return the table of a stream; texts that rows may share are spelled out.
+    """Return the table of a stream, without buffers shared between rows.
 
     Parameters
     ----------
     body : bytes
         The stream.
     most_rows, most_bytes : int
-        So much it may hold, unpacked.
+        The limits on its decompressed content.
 
     Raises
     ------
     InputError
-        If it is none, or has a type that no value has.
+        If it is not an Arrow stream, or has an unsupported type.
     Refusal
-        413 if it holds more.
+        413 if it contains more.
     """
     try:
         rows = size = 0
@@ -74,7 +74,7 @@ def _messages(body: bytes) -> Iterator[pa.Message]:
 
 
 class _Fields:
-    """The fields of one table of a FlatBuffer, which are found by their numbers."""
+    """The fields of one FlatBuffer table, accessed by number."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -82,19 +82,19 @@ class _Fields:
         self._offsets = at - struct.unpack_from("<i", data, at)[0]
 
     def place(self, number: int) -> int | None:
-        """Return where a field is; None if it is left out."""
+        """Return the position of a field; None if it is absent."""
         [size] = struct.unpack_from("<H", self._data, self._offsets)
         entry = 4 + 2 * number
         offset = struct.unpack_from("<H", self._data, self._offsets + entry)[0] if entry < size else 0
         return self._at + offset if offset else None
 
     def number(self, field: int, form: str) -> int:
-        """Return the value of a field; 0 if it is left out."""
+        """Return the value of a field; 0 if it is absent."""
         at = self.place(field)
         return 0 if at is None else int(struct.unpack_from(form, self._data, at)[0])
 
     def target(self, field: int) -> int:
-        """Return where that is which a field refers to."""
+        """Return the position that a field refers to."""
         at = self.place(field)
         if at is None:
             raise IndexError("a field is missing")
@@ -106,7 +106,7 @@ class _Fields:
 
 
 def _claims(message: pa.Message) -> tuple[int, int]:
-    """Return how many rows of the table a message has, and how many bytes, unpacked."""
+    """Return the number of rows of a message, and its decompressed size in bytes."""
     data, body = message.metadata.to_pybytes(), message.body
     fields = _Fields(data, struct.unpack_from("<I", data)[0])
     kind = fields.number(_PLACE_OF_KIND, "<B")
@@ -133,7 +133,7 @@ def _claims(message: pa.Message) -> tuple[int, int]:
 
 
 def _plain(name: str, column: pa.ChunkedArray, most_bytes: int) -> pa.ChunkedArray:
-    """Return a column of which no two values share their bytes."""
+    """Return a column without bytes shared between values."""
     if isinstance(column.type, pa.BaseExtensionType):
         storage = column.type.storage_type
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], storage)
@@ -176,6 +176,6 @@ def _spelled_out(chunk: pa.DictionaryArray) -> int:
 
 
 def _viewed(chunk: pa.StringViewArray) -> int:
-    """Return the bytes of texts that are views: each begins with its length."""
+    """Return the size of view texts: each view begins with its length."""
     views = np.frombuffer(chunk.buffers()[1] or b"", "<i4").reshape(-1, 4)
     return int(views[chunk.offset : chunk.offset + len(chunk), 0].sum(dtype=np.int64))

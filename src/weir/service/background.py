@@ -1,4 +1,4 @@
-"""Work that goes on after its request was answered."""
+"""Background work that continues after its request was answered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Task = tuple[Callable[..., object], tuple[Any, ...]]
 
 
 class Background:
-    """Runs what nobody waits for, a little at a time. Safe to use from many threads."""
+    """Runs background work with bounded concurrency. Thread-safe."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="weir-later")
@@ -28,12 +28,12 @@ class Background:
         self._lock = threading.Lock()
 
     def begin(self, work: Callable[..., object], *arguments: Any) -> None:
-        """Run something soon: once, however often the same is asked for before it begins.
+        """Run something soon, and only once however often it is requested before it begins.
 
         Raises
         ------
         Refusal
-            429 if too much waits already.
+            429 if too much is waiting already.
         """
         task = (work, arguments)
         with self._lock:
@@ -53,6 +53,6 @@ class Background:
         work(*arguments)
 
     def close(self, seconds: float) -> bool:
-        """Begin nothing any more; return whether what is under way has ended within so many seconds."""
+        """Start nothing more; return whether running work ended within the given seconds."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not wait(self._unfinished.copy(), None if seconds == math.inf else seconds).not_done

@@ -1,4 +1,4 @@
-"""The body of a request: read up to a limit, unpacked up to the same limit, and decoded."""
+"""Request bodies: read up to a limit, decompressed up to the same limit, and decoded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CHUNK = 1024 * 1024
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the body of a request, unpacked if it is packed.
+    """Return the body of a request, decompressed if necessary.
 
     Raises
     ------
     Refusal
-        413 as soon as it is known to be larger than the limit; 415 if it is packed in an unknown way.
+        413 as soon as it is known to exceed the limit; 415 if its encoding is unknown.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "deflate"):
@@ -65,7 +65,7 @@ def _too_large(most: int) -> Refusal:
 
 
 def decoded(body: bytes) -> dict[str, Any]:
-    """Return the object of a body in JSON.
+    """Return the JSON object of a body.
 
     Raises
     ------

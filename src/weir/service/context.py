@@ -1,4 +1,4 @@
-"""What the requests of one process share, and what is known of one request."""
+"""The shared state of a process's requests, and the context of one request."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ Result = TypeVar("Result")
 _audit = logging.getLogger(AUDIT)
 _THREADS = 64
 _THREADS_OF_ONE = 48
-"""So many a namespace may take of them: the others are for other namespaces."""
+"""Most of them that one namespace may use: the others are for other namespaces."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._\-]{1,64}\Z")
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
-    """Return what tells a request from others: what it says itself, or something new."""
+    """Return the id of a request: its own, or a new one."""
     given = headers.get("x-request-id", "")
     return given if _REQUEST_ID.match(given) else secrets.token_hex(8)
 
 
 @dataclass(slots=True)
 class Call:
-    """One request, once it is known who asks.
+    """An authenticated request.
 
     Parameters
     ----------
     key : Key
-        Who asks.
+        The key of the caller.
     request_id : str
-        What tells the request from others, in logs and answers.
+        The id of the request in logs and responses.
     began : float
         When it began, by the monotonic clock.
     """
@@ -66,12 +66,12 @@ class Call:
 
     @property
     def milliseconds(self) -> int:
-        """How long it has taken so far."""
+        """The elapsed time."""
         return int((time.monotonic() - self.began) * 1000)
 
 
 class Service:
-    """What the requests of one process share.
+    """The shared state of the requests of one process.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ class Service:
     keys : KeyStore
         The keys below the root.
     options : ServiceOptions
-        How the service runs.
+        The options of the service.
     owners : Owners, optional
-        Says which process writes what. Default: there is one process.
+        Says which process writes which namespace. Default: a single process.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class Service:
         self._groups = WriteGroups(self._write_many)
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run what waits for storage on a thread."""
+        """Run blocking work on a thread."""
         return await self._threads.run(work, *arguments)
 
     async def write(self, namespace: Namespace, write: Write | KeyedWrite) -> Written:
-        """Do a small write, together with others that wait: see :meth:`WriteGroups.write`."""
+        """Make a small write, together with others that wait: see :meth:`WriteGroups.write`."""
         return await self._groups.write(namespace, write)
 
     async def _write_many(
@@ -131,7 +131,7 @@ class Service:
         return await self.run(work)
 
     async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a read on a thread; it ends soon once the request is given up."""
+        """Run a read on a thread; it ends soon after the request is abandoned."""
         return await self._threads.read(work, *arguments)
 
     async def forward(
@@ -143,21 +143,21 @@ class Service:
         body: bytes,
         lives: Callable[[], bool],
     ) -> tuple[int, dict[str, str], bytes]:
-        """Pass a request on: see :meth:`Forwarder.forward`."""
+        """Forward a request: see :meth:`Forwarder.forward`."""
         forward = self.forwarder.forward
         return await self._forwarding.run(forward, url, method, target, headers, body, lives)
 
     def later(self, work: Callable[..., object], *arguments: Any) -> None:
-        """Run something of which nobody waits for the end: see :meth:`Background.begin`."""
+        """Run something in the background: see :meth:`Background.begin`."""
         self._background.begin(work, *arguments)
 
     async def caller(self, request: Request) -> Key:
-        """Return who asks.
+        """Return the caller's key.
 
         Raises
         ------
         Refusal
-            401 without a key that is good.
+            401 without a valid key.
         """
         if not self.options.auth:
             return ANYBODY
@@ -178,22 +178,22 @@ class Service:
         return key
 
     def namespace(self, call: Call, name: str, *, writes: bool) -> Namespace:
-        """Return a namespace, if the caller may have to do with it.
+        """Return a namespace, if the caller may use it.
 
         Raises
         ------
         Refusal
-            403 outside the globs of the key, whether or not there is such a namespace, and for writes by a
-            key that reads.
+            403 outside the globs of the key, whether or not the namespace exists, and for writes with a
+            reader key.
         InputError
-            If no namespace can have the name.
+            If the name is not valid.
         """
         check_namespace_name(name)
         self.check_access(call, name, writes=writes)
         return self.namespaces.namespace(name)
 
     def check_access(self, call: Call, name: str, *, writes: bool) -> None:
-        """Refuse whoever may not have to do with a namespace, or an event store, of a name.
+        """Refuse callers that may not use a namespace or event store of a name.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class Service:
             raise Refusal(403, "forbidden", "the key is for reading only")
 
     async def is_good(self, key: Key) -> bool:
-        """Whether a key that was good before still is."""
+        """Whether a key that was valid before still is."""
         return not self.options.auth or await self.run(self.keys.is_good, key)
 
     def check_write(self, write: Write) -> None:
@@ -226,7 +226,7 @@ class Service:
             )
 
     def check_backlog(self, namespace: Namespace) -> None:
-        """Refuse a write to a namespace of which too much waits to be merged; upkeep begins early then.
+        """Refuse a write to a namespace with too many unmerged bytes, and start its upkeep early.
 
         Raises
         ------
@@ -242,19 +242,19 @@ class Service:
         )
 
     def not_ready(self) -> str:
-        """Return why the process cannot work; nothing if it can. Asks storage for nothing."""
+        """Return why the process cannot work; empty if it can. Makes no storage requests."""
         for name, is_alive in self.loops.items():
             if not is_alive():
                 return f"the loop of {name} has ended"
         return "" if self.owners is None else self.owners.members.trouble()
 
     def admin(self, call: Call) -> None:
-        """Refuse whoever is no administrator."""
+        """Refuse callers that are not administrators."""
         if not call.key.is_admin:
             raise Refusal(403, "forbidden", "the key is not for administration")
 
     def audit(self, call: Call, action: str, target: str, outcome: str = "done") -> None:
-        """Write down what somebody has done that others may have to know of."""
+        """Write an audit log entry."""
         _audit.info(
             "%s %s %s",
             action,
@@ -273,12 +273,12 @@ class Service:
         )
 
     def close(self, seconds: float = math.inf) -> bool:
-        """Let go of everything: flush, release, and wait for what is under way.
+        """Close everything: flush, release, and wait for running work.
 
         Parameters
         ----------
         seconds : float
-            For how long to wait for what goes on after its request. Default: until it ends.
+            How long to wait for background work. Default: until it ends.
 
         Returns
         -------

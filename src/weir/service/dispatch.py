@@ -1,4 +1,4 @@
-"""What every request goes through: who asks, which answer, and how a client is told that it is refused."""
+"""Request dispatch: authentication, handlers, and error responses."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ Handler = Callable[[Request, Call], Awaitable[Response]]
 
 
 class Envelope(Protocol):
-    """How a dialect tells of a refusal."""
+    """The error format of a dialect."""
 
     def __call__(self, refusal: Refusal, request_id: str) -> object:
-        """Return the content of the answer."""
+        """Return the content of the response."""
         ...
 
 
 class Dispatch:
-    """Makes routes of the handlers of a dialect.
+    """Turns the handlers of a dialect into routes.
 
     Parameters
     ----------
     service : Service
-        What requests share.
+        The shared state of requests.
     envelope : Envelope
-        How refusals are told.
+        The error format.
     telemetry : Telemetry
         Counts.
     refused : type
-        Of what the envelope returns.
+        The type of the error content.
     """
 
     def __init__(
@@ -82,15 +82,15 @@ class Dispatch:
         Parameters
         ----------
         path, method : str
-            Of the requests.
+            The path and method of the requests.
         handler : callable
-            Answers them.
+            Handles the requests.
         shape : Shape, optional
-            What it takes and gives, for the description of the calls. Default: nothing.
+            Its input and output, for the API description. Default: none.
         open : bool
-            Whether anybody may ask. Default False.
+            Whether no key is needed. Default False.
         owner : bool
-            Whether the process answers that writes the namespace. Default False: whichever is asked.
+            Whether the process that writes the namespace has to answer. Default False: any process.
         """
 
         async def answer(request: Request) -> Response:
@@ -122,7 +122,7 @@ class Dispatch:
         return Route(path, answer, methods=[method])
 
     async def _passed_on(self, request: Request, call: Call) -> Response | None:
-        """Return the answer of the process that writes the namespace; None if that is this one."""
+        """Return the response of the process that writes the namespace; None if that is this one."""
         service = self._service
         owners = service.owners
         namespace = service.namespace(call, request.path_params["namespace"], writes=True)
@@ -176,7 +176,7 @@ class Dispatch:
 
 
 def _counted_with(request: Request, call: Call) -> str:
-    """Return which others a request is counted with: of its namespace or event store, or else of its key."""
+    """Return the group a request is counted with: its namespace or event store, or else its key."""
     namespace, store = (request.path_params.get(one) for one in ("namespace", "store"))
     if namespace is not None:
         return str(namespace)

@@ -1,4 +1,4 @@
-"""What the service notes for a while: it is removed once nobody can ask for it any more."""
+"""Expiry of the service's temporary records, once they can no longer be requested."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ KEPT_SECONDS: Mapping[str, float] = {
     # Which namespaces are being deleted: asked for during seconds.
     "deleting": 600.0,
 }
-"""For how long what is below a directory of the root is kept, in seconds since it was written."""
+"""How long objects below a directory of the root are kept, in seconds since they were written."""
 
 _MOST_AT_ONCE = 1_000
 
 
 def remove_expired(store: ObjectStore, now: float | None = None) -> int:
-    """Remove what is kept no longer; return how many objects.
+    """Remove expired objects; return their number.
 
     Parameters
     ----------
     store : ObjectStore
         The root.
     now : float, optional
-        Seconds since 1970. Default: the present.
+        Seconds since 1970. Default: now.
     """
     moment = time.time() if now is None else now
     expired = [

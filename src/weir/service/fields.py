@@ -1,4 +1,4 @@
-"""Members of objects that clients send: taken by type, and none that nobody knows."""
+"""Parsing of object members from clients: typed, without unknown members."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_NAMES = 10_000
 
 
 def known_only(body: Mapping[str, Any], known: frozenset[str], what: str) -> None:
-    """Refuse members that there are not: one that is misspelled would be ignored.
+    """Refuse unknown members: a misspelled one would be ignored.
 
     Raises
     ------
     InputError
-        Naming the first.
+        Naming the first one.
     """
     for name in body:
         if name not in known:
@@ -38,13 +38,13 @@ def known_only(body: Mapping[str, Any], known: frozenset[str], what: str) -> Non
 
 
 def given(body: Mapping[str, Any], name: str, default: object) -> object:
-    """Return a member, or what stands for one that is missing or null."""
+    """Return a member, or the default if it is missing or null."""
     value = body.get(name)
     return default if value is None else value
 
 
 def flag(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """Return a member that is true or false."""
+    """Return a boolean member."""
     value = body.get(name)
     if value is None:
         return default
@@ -54,7 +54,7 @@ def flag(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
 
 
 def whole(body: Mapping[str, Any], name: str, least: int, most: int, default: int) -> int:
-    """Return a member that is a whole number within bounds."""
+    """Return an integer member within bounds."""
     value = body.get(name)
     if value is None:
         return default
@@ -64,7 +64,7 @@ def whole(body: Mapping[str, Any], name: str, least: int, most: int, default: in
 
 
 def digits(text: str) -> int | None:
-    """Return the whole number that a text is, of up to 64 bits or a few more; None if it is none."""
+    """Parse an integer of up to 64 bits or a few more; None if it is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 

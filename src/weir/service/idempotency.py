@@ -1,15 +1,16 @@
-"""Writes that may be repeated: of one ``Idempotency-Key`` the answer is kept.
+"""Idempotent writes: the response to each ``Idempotency-Key`` is kept.
 
-A write carries a mark of its key, which tells also which body came with it. Whoever repeats a request after a
-crash looks for the mark: the log entry that has the documents has it, and for the next 65,536 writes it is
-remembered. So many writes with keys share a log entry, and what each was answered is noted afterwards.
+A write carries a mark of its key, which also identifies the body. A repeated request after a crash looks for
+the mark: it is in the log entry with the documents, and remembered for the next 65,536 writes. So many keyed
+writes can share a log entry, and their responses are recorded afterwards.
 
-What is done by a write that does not look at the documents follows from its body, and so does the answer; its
-note need not survive a loss of power, which what the log tells survives. Of others the answer is stored
-before the write is done: if the mark is there, it is the one. So it is where a write makes its namespace; and
-of one that changes nothing, and so leaves no mark, that it was done is stored at once.
+The effect of a write that does not depend on existing documents follows from its body, and so does its
+response; the record of it need not survive a power loss, because the log does. For other writes the response
+is stored before the write: if the mark is found, that response is the right one. The same holds if a write
+creates its namespace. For a write that changes nothing, and so leaves no mark, its completion is stored at
+once.
 
-An answer is that of the table it was given for: to a namespace that was deleted and made anew, a key is new.
+A response belongs to its table: for a namespace that was deleted and created again, a key is new.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ _MOST_WAITING = 256
 
 @dataclass(frozen=True, slots=True)
 class KeyedWrite:
-    """A write that came with an ``Idempotency-Key``.
+    """A write with an ``Idempotency-Key``.
 
     Parameters
     ----------
     write : Write
         The write.
     caller : str
-        Id of the key of whoever asks.
+        Id of the caller's API key.
     key, body
-        Of the request.
+        The key and body of the request.
     """
 
     write: Write
@@ -59,7 +60,7 @@ class KeyedWrite:
 
 
 class IdempotentWrites:
-    """The answers of writes below a root.
+    """The kept responses of writes below a root.
 
     Parameters
     ----------
@@ -76,19 +77,19 @@ class IdempotentWrites:
         self._ended = threading.Condition()
 
     def write(self, namespace: Namespace, write: Write, caller: str, key: str, body: bytes) -> Written:
-        """Do a write, unless it was done already; return what it did.
+        """Make a write, unless it was made already; return its result.
 
         Parameters
         ----------
         namespace : Namespace
-            What is written.
+            The namespace to write.
         write, caller, key, body
             As of :class:`KeyedWrite`.
 
         Raises
         ------
         Refusal
-            400 if it is no key; 422 if another body came with it before.
+            400 if the key is not valid; 422 if it was used with another body before.
         """
         (outcome,) = self.write_many(namespace, [KeyedWrite(write, caller, key, body)])
         if isinstance(outcome, Exception):
@@ -98,12 +99,12 @@ class IdempotentWrites:
     def write_many(
         self, namespace: Namespace, writes: Sequence[KeyedWrite]
     ) -> list[Written | Refusal | WeirError]:
-        """Do several writes, each as :meth:`write` does it; they share log entries where they can.
+        """Make several writes, each as by :meth:`write`; they share log entries if possible.
 
         Returns
         -------
         list of Written, Refusal or WeirError
-            What came of each.
+            The result of each.
         """
         outcomes: dict[int, Written | Refusal | WeirError] = {}
         left: dict[int, _Attempt] = {}
@@ -157,7 +158,7 @@ class IdempotentWrites:
     def _known(
         self, namespace: Namespace, attempts: Sequence[_Attempt]
     ) -> list[dict[str, Any] | Refusal | WeirError | None]:
-        """Return what is kept of each, or why that cannot be told."""
+        """Return the record of each, or why it cannot be read."""
 
         def known(one: _Attempt) -> dict[str, Any] | Refusal | WeirError | None:
             try:
@@ -196,7 +197,7 @@ class IdempotentWrites:
 
     @contextmanager
     def _alone_with(self, paths: Collection[str]) -> Iterator[None]:
-        """Keep requests of one key apart: whoever waits finds what the other has done."""
+        """Serialise requests of one key: a waiting one finds the result of the other."""
         with self._ended:
             # All at once, or none: nobody waits with a part of them.
             while not self._under_way.isdisjoint(paths):
@@ -210,13 +211,13 @@ class IdempotentWrites:
                 self._ended.notify_all()
 
     def close(self) -> None:
-        """Note what is left to be noted."""
+        """Write the pending records."""
         self._noting.shutdown(wait=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One request with a key, and what is known of those before it."""
+    """A request with a key, and the record of earlier ones."""
 
     write: Write
     digest: str
@@ -232,7 +233,7 @@ class _Attempt:
         return MarkedWrite(self.write, source, decided)
 
     def of_this_body(self, namespace: Namespace, outcome: WrittenOnce | WeirError) -> WrittenOnce:
-        """Return what came of the write; raise what went wrong, or that another body came with its key."""
+        """Return the result of the write; raise its error, or a refusal if the key came with another body."""
         if isinstance(outcome, WeirError):
             raise outcome
         if outcome.first is None or self.kept.has_mark(outcome.first):
@@ -251,7 +252,7 @@ class _Attempt:
 
 
 def _is_of(note: Mapping[str, Any], namespace: Namespace) -> bool:
-    """Whether what is kept is of the table that the namespace has now; of before there were names, it is."""
+    """Whether a record belongs to the namespace's current table; records without a name do."""
     if "table" not in note:
         return True
     opened = namespace.find()

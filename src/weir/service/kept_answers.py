@@ -1,4 +1,4 @@
-"""What is kept of requests with an ``Idempotency-Key``: which body came with it, and what was answered."""
+"""Storage of idempotency records: the body that came with each ``Idempotency-Key``, and the response."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["KeptAnswer", "key_digest", "noting_store"]
 _MOST_CHARACTERS = 256
 _BODY_BITS = 43
 _HOURS = 25
-"""So old a mark tells of its key at most: answers are kept for a day."""
+"""Longest validity of a mark: responses are kept for a day."""
 
 
 def key_digest(caller: str, key: str) -> str:
-    """Return the name under which an ``Idempotency-Key`` is kept: 64 hex digits.
+    """Return the storage name of an ``Idempotency-Key``: 64 hex digits.
 
     Parameters
     ----------
     caller : str
-        Id of the key of whoever sends it: nobody is told what another one was answered.
+        Id of the caller's API key: callers never see each other's responses.
     key : str
         The header.
 
     Raises
     ------
     Refusal
-        400 if it is no key.
+        400 if the key is not valid.
     """
     if not 1 <= len(key) <= _MOST_CHARACTERS or not key.isprintable():
         raise Refusal(400, "invalid_request", "an Idempotency-Key has 1 to 256 characters")
@@ -44,13 +44,13 @@ def key_digest(caller: str, key: str) -> str:
 
 
 def noting_store(store: ObjectStore) -> ObjectStore:
-    """Return a store for notes that need not survive a loss of power: nothing waits for the disk."""
+    """Return a store without fsync, for records that need not survive a power loss."""
     return LocalStore(store.uri, fsync=False) if isinstance(store, LocalStore) else store
 
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """The place of one key's answer.
+    """The stored record of one key.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class KeptAnswer:
     path : str
         The object.
     digest : str
-        Of the body that came with the key now.
+        The digest of the current body.
     """
 
     store: ObjectStore
@@ -68,21 +68,21 @@ class KeptAnswer:
 
     @classmethod
     def of(cls, store: ObjectStore, path: str, body: bytes) -> KeptAnswer:
-        """Return the place of the answer to a body, which is not held on to."""
+        """Return the record for a body, without keeping a reference to the body."""
         return cls(store, path, hashlib.sha256(body).hexdigest())
 
     def read(self, counts: Callable[[Mapping[str, Any]], bool] = lambda _: True) -> dict[str, Any] | None:
-        """Return what is kept, or None if nothing is that can be read.
+        """Return the record, or None if there is no readable one.
 
         Parameters
         ----------
         counts : callable
-            Whether something that is kept is to be gone by. Default: it is.
+            Decides whether a record is valid. Default: always.
 
         Raises
         ------
         Refusal
-            422 if another body came with the key before.
+            422 if the key was used with another body before.
         """
         try:
             found: dict[str, Any] = json.loads(bytes(memoryview(self.store.get(self.path))))
@@ -95,40 +95,40 @@ class KeptAnswer:
         return found
 
     def keep(self, *, done: bool, **answer: Any) -> None:
-        """Keep an answer, before what it tells of is durable (``done`` is False) or after."""
+        """Store a response, before its write is durable (``done`` is False) or after."""
         self.store.put(self.path, self._content(done, answer))
 
     def keep_first(self, *, done: bool, **answer: Any) -> None:
-        """Keep an answer, as :meth:`keep`, if nothing is kept.
+        """Store a response as :meth:`keep` does, if there is no record.
 
         Raises
         ------
         ObjectExistsError
-            If something is.
+            If there is one.
         """
         self.store.put_if_absent(self.path, self._content(done, answer))
 
     def forget(self) -> None:
-        """Keep nothing any more."""
+        """Remove the record."""
         self.store.delete([self.path])
 
     def mark(self, digest: str) -> Source:
-        """Return the mark of the write of a key; its number tells the body, and when it was made.
+        """Return the mark of a key's write; its number encodes the body and the time.
 
         Parameters
         ----------
         digest : str
-            Of the key.
+            The digest of the key.
         """
         return Source.once(digest[:32], int(time.time() // 3600) << _BODY_BITS | self._body_number)
 
     def has_mark(self, number: int) -> bool:
-        """Whether a mark of the key, which has this number, is that of the same body.
+        """Whether a mark of the key with this number belongs to the same body.
 
         Raises
         ------
         Refusal
-            422 if it is of another one, unless it is so old that the key may be used for something else.
+            422 if it belongs to another one, unless it is so old that the key may be reused.
         """
         hour, body = divmod(number, 1 << _BODY_BITS)
         if body == self._body_number:
@@ -138,12 +138,12 @@ class KeptAnswer:
         return False
 
     def write_name(self, digest: str) -> str:
-        """Return a name of the write of a key and its body, for where others may have come with the key.
+        """Return a name for the write of a key with its body; other bodies of the key give other names.
 
         Parameters
         ----------
         digest : str
-            Of the key.
+            The digest of the key.
         """
         return hashlib.sha256(f"{digest} {self.digest}".encode()).hexdigest()[:32]
 

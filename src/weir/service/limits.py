@@ -1,4 +1,4 @@
-"""What keeps one client from taking everything: requests at once in one place, and rates of keys."""
+"""Limits per client: concurrent requests of one namespace, and request rates of keys."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from weir.service.refusals import Refusal
 __all__ = ["MOST_ANSWER_BYTES", "Concurrency", "Rates"]
 
 MOST_ANSWER_BYTES = 128 * 1024 * 1024
-"""Bytes of the documents of an answer; as JSON they take several times as many."""
+"""Most bytes of documents in a response; as JSON they take several times as many."""
 _MOST_KEYS = 10_000
 
 
 class Concurrency:
-    """How many requests are answered at once of a namespace, an event store, or a key that asks for neither.
+    """Limits concurrent requests of a namespace, an event store, or a key that uses neither.
 
     Parameters
     ----------
     most : int
-        So many are taken; one more is refused.
+        Most requests accepted; further ones are refused.
     at_once : int
-        Of these so many are worked at; the others wait, so that some threads are left to other places.
+        Most of them processed at once; the others wait, which leaves threads for other groups.
     """
 
     def __init__(self, most: int, at_once: int) -> None:
@@ -38,12 +38,12 @@ class Concurrency:
 
     @asynccontextmanager
     async def one(self, place: str) -> AsyncIterator[None]:
-        """Count a request with the others of a place while it is answered, once it is its turn.
+        """Wait for a turn, and count a request in its group while it is answered.
 
         Raises
         ------
         Refusal
-            429 if there are as many as may be.
+            429 if the limit is reached.
         """
         with self._lock:
             running = self._running.get(place, 0)
@@ -80,12 +80,12 @@ async def _turn(turns: anyio.CapacityLimiter) -> AsyncIterator[None]:
 
 
 class Rates:
-    """How many requests a key makes in a second: a bucket for each, which fills evenly.
+    """Limits the request rate of each key with a token bucket.
 
     Parameters
     ----------
     per_second : float
-        So many, and as many at once; 0 for any number.
+        The rate and the burst size; 0 for no limit.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -99,7 +99,7 @@ class Rates:
         Raises
         ------
         Refusal
-            429 if the key has made as many as it may.
+            429 if the key exceeds its rate.
         """
         if not self._per_second:
             return

@@ -1,7 +1,7 @@
-"""What a service tells in its logs: one JSON object a line, without keys, documents, paths or tracebacks.
+"""The service's logs: one JSON object per line, without keys, documents, paths or tracebacks.
 
-Whoever reads the standard error of a service may be slow, or not read at all. Requests never wait for that:
-lines that cannot be written are counted, and left out.
+The reader of a service's standard error may be slow, or not read at all. Requests never wait for it: lines
+that cannot be written are counted and dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weir.errors import OptionError
 __all__ = ["AUDIT", "JsonLines", "logging_as_json"]
 
 AUDIT = "weir.service.audit"
-"""The logger of what others may have to know of: who has made, changed or deleted what."""
+"""The audit logger: who created, changed or deleted what."""
 
 _MOST_WAITING = 10_000
 _PLACE = re.compile(r"(?<![\w.])(?:\w+:/)?/[^\s\]\[\"',;)]+")
@@ -31,7 +31,7 @@ _LEFT_OUT = frozenset({"where", "uri", "path", "exception", "columns"})
 
 
 class JsonLines(logging.Formatter):
-    """Writes a record as one line of JSON: when, how bad, which event, and its fields."""
+    """Formats a record as one line of JSON: time, level, event and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -63,9 +63,9 @@ def _plain(value: object) -> object:
 
 
 class _Patient(logging.handlers.QueueHandler):
-    """Hands records to a thread that writes them; drops what is too much.
+    """Passes records to a writing thread; drops records beyond its capacity.
 
-    A signal may log too, in the middle of that: a ``queue.Queue`` would wait for itself then.
+    A signal handler may log in the middle of this, and a ``queue.Queue`` would deadlock.
     """
 
     queue: queue.SimpleQueue[Any]
@@ -79,20 +79,20 @@ class _Patient(logging.handlers.QueueHandler):
             self.dropped += 1
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Return the record as it is: it stays in this process."""
+        """Return the record unchanged: it stays in this process."""
         return record
 
 
 @contextmanager
 def logging_as_json(audit_log: str, stream: TextIO | None = None) -> Iterator[None]:
-    """Write what Weir and the libraries below it log as lines of JSON, for as long as a service runs.
+    """Write the log events of Weir and its libraries as lines of JSON, as long as a service runs.
 
     Parameters
     ----------
     audit_log : str
-        A file that the audit log is appended to; empty for standard error.
+        A file to append the audit log to; empty for standard error.
     stream : file, optional
-        Where to. Default: standard error.
+        The output. Default: standard error.
 
     Raises
     ------

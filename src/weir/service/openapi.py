@@ -1,4 +1,4 @@
-"""The description of the calls: made from routes, and the types of bodies, answers and refusals."""
+"""The OpenAPI description, generated from routes and the types of bodies, responses and errors."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ _OTHERS = {"type": "string", "pattern": r"^[A-Za-z0-9\-_]{1,128}$"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a call takes and gives.
+    """The input and output of a call.
 
     Parameters
     ----------
     body : type, optional
-        Of what a request brings in JSON. Default: it brings nothing.
+        The type of the JSON body. Default: no body.
     parameters : type, optional
-        Of what stands behind the question mark of the path. Default: nothing.
+        The type of the query parameters. Default: none.
     answer : type, optional
-        Of the answer in JSON. Default: there is nothing in it.
+        The type of the JSON response. Default: empty.
     statuses : tuple of int
-        Of answers that are no refusals. Default 200.
+        The statuses of successful responses. Default 200.
     is_optional : bool
-        Whether the body may be left out. Default False.
+        Whether the body may be omitted. Default False.
     body_media, answer_media : tuple of str
-        Media types beside JSON, or in place of it where there is no type.
+        Media types beside JSON, or instead of it if there is no type.
     """
 
     body: Any = None
@@ -68,26 +68,26 @@ class Shape:
 
 
 def members(shape: type[msgspec.Struct]) -> frozenset[str]:
-    """Return the members that a type has, as clients call them."""
+    """Return the members of a type, with the names that clients use."""
     return frozenset(one.encode_name for one in msgspec.structs.fields(shape))
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A call that the service answers.
+    """A call of the service.
 
     Parameters
     ----------
     path, method : str
-        Of the requests.
+        The path and method of the requests.
     summary : str
-        What it does, in a sentence.
+        What it does, in one sentence.
     is_open : bool
         Whether it needs no key.
     refused : type
-        The type of what tells that it is refused.
+        The type of its error response.
     shape : Shape
-        What it takes and gives.
+        Its input and output.
     """
 
     path: str
@@ -99,7 +99,7 @@ class Declared:
 
 
 def description(calls: Sequence[Declared]) -> dict[str, Any]:
-    """Return the description of calls, by OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 description of calls."""
     kinds: list[Any] = []
     for call in calls:
         for kind in (call.refused, call.shape.body, call.shape.answer, call.shape.parameters):
@@ -123,14 +123,14 @@ def description(calls: Sequence[Declared]) -> dict[str, Any]:
 
 
 class _Schemas:
-    """The schemas of types, by the types."""
+    """The schemas of types."""
 
     def __init__(self, shown: Sequence[tuple[Any, dict[str, Any]]], components: dict[str, Any]) -> None:
         self._shown = shown
         self._components = components
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """Return that of a type, by reference where it has a name."""
+        """Return the schema of a type, by reference if it has a name."""
         return next(schema for known, schema in self._shown if known is kind)
 
     def members_of(self, kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What operators ask: whether the process lives, whether it can work, and what it has counted."""
+"""The routes for operators: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["operation_routes"]
 
 
 class Health(msgspec.Struct, kw_only=True):
-    """That the process lives."""
+    """The liveness response."""
 
     status: Literal["ok"]
 
 
 class Readiness(msgspec.Struct, kw_only=True):
-    """That the process can work."""
+    """The readiness response."""
 
     status: Literal["ready"]
     s3_connected: bool
@@ -36,18 +36,18 @@ def operation_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry)
     """Return the routes."""
 
     async def healthy(request: Request, call: Call) -> Response:
-        """Tell that the process lives."""
+        """Report that the process is alive."""
         return json_answer({"status": "ok"})
 
     async def ready(request: Request, call: Call) -> Response:
-        """Tell whether the process can work."""
+        """Report whether the process is ready."""
         reason = service.not_ready()
         if reason:
             raise Refusal(503, "not_ready", reason, 1)
         return json_answer({"status": "ready", "s3_connected": True})
 
     async def metrics(request: Request, call: Call) -> Response:
-        """Tell what the process has counted, to administrators."""
+        """Return the metrics of the process, to administrators."""
         service.admin(call)
         return Response(await service.run(telemetry.exposition), media_type=telemetry.content_type)
 

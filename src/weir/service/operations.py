@@ -1,7 +1,7 @@
-"""Work that goes on after its request was answered: a record of each, which every process can read.
+"""Long-running operations: a record of each, which every process can read.
 
-``operations/{namespace}/{token}.json`` below the root. Whoever began an operation notes how it ended; of one
-whose process is gone it is told that it failed.
+``operations/{namespace}/{token}.json`` below the root. The process that began an operation records how it
+ended; an operation whose process is gone is reported as failed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Operations:
     Parameters
     ----------
     service : Service
-        Runs them.
+        Runs the operations.
     """
 
     def __init__(self, service: Service) -> None:
@@ -40,7 +40,7 @@ class Operations:
         self._store = service.namespaces.store
 
     def begin(self, namespace: str, work: Callable[[], Mapping[str, Any]]) -> str:
-        """Begin an operation; return the token by which it is asked for."""
+        """Begin an operation; return the token for querying it."""
         token = secrets.token_hex(16)
         owners = self._service.owners
         record = {
@@ -65,12 +65,12 @@ class Operations:
         return token
 
     def read(self, namespace: str, token: str) -> dict[str, Any]:
-        """Return how an operation stands.
+        """Return the state of an operation.
 
         Raises
         ------
         Refusal
-            404 if there is none.
+            404 if it does not exist.
         """
         try:
             if not _TOKEN.match(token):

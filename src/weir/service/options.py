@@ -1,4 +1,4 @@
-"""How a service runs: its options, as the command line and a file give them."""
+"""The options of a service, from the command line and a file."""
 
 from __future__ import annotations
 
@@ -27,44 +27,43 @@ class ServiceOptions:
     listen : str
         Address and port; port 0 picks a free one. Default ``127.0.0.1:8080``.
     max_request_bytes : int
-        Bytes of a request's body, unpacked too. Default 64 MiB.
+        Most bytes of a request body, also after decompression. Default 64 MiB.
     max_unindexed_bytes : int
-        Bytes of a namespace that may wait for a merge; beyond it writes are refused for a while. Default
-        2 GiB.
+        Most unmerged bytes of a namespace; beyond that writes are refused for a while. Default 2 GiB.
     compaction_interval : float
         Seconds between two rounds of upkeep. Default 30.
     memory : int
-        Bytes that caches and rows on their way may take. Default 2 GiB.
+        Bytes for caches and unflushed rows. Default 2 GiB.
     request_timeout : float
-        Seconds after which a request is given up. Default 60.
+        Seconds after which a request times out. Default 60.
     max_rows : int
-        Documents of one write. Default 100,000.
+        Most documents of one write. Default 100,000.
     max_attributes : int
-        Attributes of a namespace. Default 1,024.
+        Most attributes of a namespace. Default 1,024.
     max_filter_depth : int
-        How deep a filter is nested. Default 32.
+        Largest nesting depth of a filter. Default 32.
     max_queries : int
-        Queries of one request. Default 16.
+        Most queries of one request. Default 16.
     max_concurrency : int
-        Requests of one namespace that are answered at once. Default 256.
+        Most concurrent requests of one namespace. Default 256.
     requests_per_second : float
-        Requests of one key; 0 for any number, which is the default.
+        Most requests per second of one key; 0, the default, for no limit.
     fsync : bool
         Whether acknowledged writes survive the loss of power. Default True.
     auth : bool
         Whether requests need a key. Default True.
     advertise : str
-        The address at which the other processes on the root reach this one. Default: that it listens at, or
-        the name of the machine where that is every address it has.
+        The address at which the other processes on the root reach this one. Default: the listen address, or
+        the machine's name if it listens on all addresses.
     tls_certificate, tls_key : str
-        Files in PEM; both or none.
+        PEM files; both or none.
     audit_log : str
-        A file that is appended to with who has made, changed or deleted what. Default: standard error.
+        A file to append the audit log to: who created, changed or deleted what. Default: standard error.
     lease_ttl : float
-        Seconds after which the namespaces of a process that has vanished on another machine are taken over.
-        Default 30.
+        Seconds after which the namespaces of a vanished process on another machine are taken over. Default
+        30.
     storage_options : mapping of str to str
-        Of the object store.
+        Options of the object store.
     """
 
     listen: str = "127.0.0.1:8080"
@@ -120,7 +119,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     Raises
     ------
     OptionError
-        If the text is not both.
+        If the text lacks either.
 
     Examples
     --------
@@ -144,12 +143,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def options_of_file(path: Path) -> dict[str, Any]:
-    """Return the options that a TOML file sets: the names of the command line, durations with a unit.
+    """Return the options in a TOML file, named as on the command line, with durations as text.
 
     Raises
     ------
     OptionError
-        If it cannot be read, or sets what there is not.
+        If it cannot be read, or has an unknown option.
     """
     try:
         given = tomllib.loads(path.read_text())

@@ -1,6 +1,7 @@
-"""HTTP as uvicorn speaks it, with bounds on what comes before the body: its size, and how long it takes.
+"""HTTP with uvicorn, with limits on the size and duration of request headers.
 
-It is held in memory as a whole, and whoever sends it byte by byte, or nothing, keeps a connection.
+Headers are held in memory as a whole, and a client that sends them byte by byte, or nothing, occupies a
+connection.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 __all__ = ["MOST_HEAD_BYTES", "BoundedProtocol"]
 
 MOST_HEAD_BYTES = 64 * 1024
-"""The most bytes of a request's line and headers, give or take what is received at a time."""
+"""Most bytes of a request line and headers, plus or minus one receive buffer."""
 
 _SECONDS_FOR_HEAD = 60.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection whose requests have heads of a bounded size; one that goes on and on is closed."""
+    """A connection that limits the size of request headers, and is closed if they do not end."""
 
     _head_bytes = 0
     _in_head = True
@@ -44,7 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_due = None
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come; refuse it if the head of a request is longer than it may be."""
+        """Process received bytes; refuse them if the headers of a request are too long."""
         if self.transport.is_closing():
             return
         before = self._head_bytes
@@ -58,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; refuse the request once they are too long together, whatever came at a time."""
+        """Process a header; refuse the request once its headers are too long in total."""
         super().on_header(name, value)
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > MOST_HEAD_BYTES:
@@ -71,7 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Begin the body, whose bytes are bounded where it is read."""
+        """Begin the body, whose size is limited where it is read."""
         self._in_head, self._head_bytes = False, 0
         self._head_has_come()
         super().on_headers_complete()

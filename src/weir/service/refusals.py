@@ -1,7 +1,7 @@
-"""Requests that are refused: which status an error has, and what a client is told of it.
+"""Error responses: the status and message of each error.
 
-What a client gets to read never holds a path, a key or a traceback: errors of the tables below keep the
-place they concern apart from what they say, and only the latter is passed on.
+Clients never see a path, a key or a traceback: errors of tables keep their location separate from their
+message, and only the message is passed on.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = ["Refusal", "refusal_of"]
 
 @dataclass(slots=True)
 class Refusal(Exception):  # noqa: N818  # an answer, and no failure
-    """An answer that says no.
+    """An error response.
 
     Parameters
     ----------
     status : int
         The HTTP status.
     code : str
-        What went wrong, for programs.
+        The error code, for programs.
     message : str
-        What went wrong, for people.
+        The error message, for people.
     retry_after : int, optional
-        Seconds after which the same request may go through.
+        Seconds after which to retry.
     headers : mapping of str to str
-        Further headers.
+        Additional headers.
     """
 
     status: int
@@ -58,11 +58,11 @@ class Refusal(Exception):  # noqa: N818  # an answer, and no failure
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same request may go through later."""
+        """Whether the request may succeed later."""
         return self.retry_after is not None
 
     def all_headers(self) -> dict[str, str]:
-        """Return every header that belongs to the answer."""
+        """Return the headers of the response."""
         headers = dict(self.headers)
         if self.retry_after is not None:
             headers["retry-after"] = str(self.retry_after)
@@ -70,7 +70,7 @@ class Refusal(Exception):  # noqa: N818  # an answer, and no failure
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
-    """Return how a client is told of an error; None for one that is a failure of the service."""
+    """Return the response for an error; None for an internal error."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, UnsupportedError):

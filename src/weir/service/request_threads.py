@@ -1,4 +1,4 @@
-"""The threads on which requests wait: for storage, and for other processes."""
+"""The threads on which requests wait for storage and for other processes."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Result = TypeVar("Result")
 
 
 class RequestThreads:
-    """So many threads, whatever clients ask for: what finds none free waits for one.
+    """A bounded pool of threads; work waits for a free one.
 
     Parameters
     ----------
     name : str
-        What the threads are called.
+        The name of the threads.
     most : int
-        How many there are at most.
+        The maximum number of threads.
     """
 
     def __init__(self, name: str, most: int) -> None:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix=name)
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run something to its end, also if the request is given up: then nobody is told what came of it."""
+        """Run something to its end, even if the request is abandoned; then its result is dropped."""
         with anyio.CancelScope(shield=True):
             done = await self._submitted(work, *arguments)
         return done  # noqa: RET504  # as its type says, the scope might swallow an error
 
     async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a read; if the request is given up, it ends at its next step, or does not begin."""
+        """Run a read; if the request is abandoned, it ends at its next step, or does not begin."""
         cancellation = Cancellation()
 
         def cancellable() -> Result:
@@ -57,5 +57,5 @@ class RequestThreads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, work, *arguments)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for running work."""
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Running the service: listen, say so, and end in order when asked to."""
+"""The server: listens, announces itself, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ _SECONDS_TO_END = 18.0
 def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) -> None:
     """Answer requests until the process is asked to end.
 
-    SIGTERM or SIGINT: no request is taken any more, those under way are finished, everything is flushed and
-    let go of, and the call returns.
+    On SIGTERM or SIGINT no further requests are accepted, running ones are finished, everything is flushed
+    and released, and the call returns.
 
     Parameters
     ----------
     root : str
         The directory or bucket path of the namespaces.
     options : ServiceOptions
-        How the service runs.
+        The options of the service.
     listening : callable
-        Called with the URL, once requests are answered.
+        Called with the URL once requests are answered.
 
     Raises
     ------
     OptionError
-        If there is no key and keys are needed, or the address cannot be listened at.
+        If keys are required but there are none, or it is not possible to listen at the address.
     """
     with logging_as_json(options.audit_log):
         _serve(root, options, listening)
@@ -131,7 +131,7 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
 
 
 class _Server(uvicorn.Server):
-    """A server that returns when it is asked to end, and does not end the process by the signal again."""
+    """A server that returns on a signal instead of raising the signal again."""
 
     def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -141,7 +141,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take the signals that ask for an end. What they did before they do again afterwards."""
+        """Handle termination signals, and restore the previous handlers afterwards."""
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         for number in STOP_SIGNALS:
             signal.signal(number, self._asked_to_end)
@@ -165,14 +165,14 @@ class _Server(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say so."""
+        """Listen, and announce it."""
         await super().startup(sockets)
         if self.started:
             self._announce()
 
 
 def _end_now(code: int) -> None:
-    """End the process though something in it has not ended."""
+    """End the process although something in it is still running."""
     logging.getLogger("weir.service").warning(
         "ended early", extra={"event_fields": {"event": "service.ended_early", "code": code}}
     )
@@ -206,5 +206,5 @@ def _url(listener: socket.socket, options: ServiceOptions) -> str:
 
 
 def listening_line(url: str) -> str:
-    """Return what is printed once requests are answered, for programs."""
+    """Return the line printed for programs once requests are answered."""
     return json.dumps({"event": "listening", "url": url})

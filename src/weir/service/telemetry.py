@@ -1,4 +1,4 @@
-"""What the service counts, for Prometheus."""
+"""The metrics of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Telemetry:
-    """The counters of one process.
+    """The metrics of one process.
 
     Parameters
     ----------
     engine : Registry
         The instruments of the engine: storage requests, cache, log, flushes, merges, queues.
     namespaces : Namespaces
-        What is told of at every reading: how many are written here, and how far merges are behind.
+        Reported at every reading: how many namespaces are written here, and how far merges are behind.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -75,19 +75,19 @@ class Telemetry:
         self._requests.labels(route, method, str(status)).inc()
 
     def exposition(self) -> bytes:
-        """Return everything as Prometheus reads it."""
+        """Return everything in Prometheus format."""
         text: bytes = generate_latest(self.registry)
         return text
 
 
 class _OfNamespaces:
-    """How many namespaces this process has to do with, and how far their merges are behind."""
+    """Gauges: how many namespaces this process uses, and how far their merges are behind."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
 
     def collect(self) -> Iterator[Any]:
-        """Yield gauges of this moment."""
+        """Yield the current gauges."""
         known = self._namespaces.open_here()
         yield GaugeMetricFamily("weir_namespaces_known", "Namespaces that were asked for here.", len(known))
         owned = sum(one.is_writing for one in known)

@@ -1,7 +1,7 @@
-"""Spans of requests for OpenTelemetry, where its API is installed: down to the requests to storage.
+"""OpenTelemetry spans of requests, down to storage requests, if its API is installed.
 
-Whoever starts the service configures where they go, as for any program: with ``opentelemetry-instrument``,
-or by setting a tracer provider. Without that nothing is recorded.
+Export is configured as for any program: with ``opentelemetry-instrument``, or by setting a tracer provider.
+Otherwise nothing is recorded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class RequestSpan(Protocol):
     """The span of a request."""
 
     def answered(self, status: int) -> None:
-        """Note how it was answered."""
+        """Record the response."""
         ...
 
 
 class _Nothing:
     def answered(self, status: int) -> None:
-        """Note nothing."""
+        """Record nothing."""
 
 
 class _OfRequest:
@@ -34,14 +34,14 @@ class _OfRequest:
         self._span = span
 
     def answered(self, status: int) -> None:
-        """Note how it was answered."""
+        """Record the response."""
         self._span.set_attribute("http.response.status_code", status)
 
 
 class Tracing:
-    """Begins the spans of requests, and of what is part of them.
+    """Begins the spans of requests and of their parts.
 
-    Outside a request, such as in upkeep, and where nobody records, there are none.
+    Outside a request, such as in upkeep, and without a recorder, there are none.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Tracing:
     def request(
         self, method: str, route: str, headers: Mapping[str, str], request_id: str
     ) -> Iterator[RequestSpan]:
-        """Begin the span of a request, as part of what its ``traceparent`` names."""
+        """Begin the span of a request, as a child of its ``traceparent``."""
         if self._tracer is None or not self._is_recorded():
             yield _Nothing()
             return

@@ -1,4 +1,4 @@
-"""Upkeep of the namespaces: flush, merge, index and compact what was written, and remove garbage."""
+"""Upkeep of namespaces: flush, merge, index, compact and collect garbage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Upkeep"]
 
 _SECONDS_BETWEEN_EXPIRIES = 600.0
 _SECONDS_UNUSED = 60.0
-"""After which a namespace has no owner any more, and its table is closed."""
+"""Idle time after which a namespace has no owner any more, and its table is closed."""
 _HORIZON = DEFAULT_HORIZON
 _SECONDS_BETWEEN_SWEEPS = 3600.0
 _SWEPT_AT_ONCE = 20
@@ -27,12 +27,12 @@ _log = logging.getLogger("weir.service.upkeep")
 
 
 class Upkeep:
-    """A loop that looks after the namespaces which this process writes, and after those that nobody does.
+    """A loop that maintains the namespaces this process writes, and those without a writer.
 
     Parameters
     ----------
     service : Service
-        What knows the namespaces.
+        The service with the namespaces.
     telemetry : Telemetry
         Counts rounds.
     interval : float
@@ -57,7 +57,7 @@ class Upkeep:
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """End, after the namespace that is being looked after; return whether that took no longer than so."""
+        """Stop after the current namespace; return whether it ended in the given time."""
         self._stopping.set()
         self._hurried.set()
         self._thread.join(seconds)
@@ -90,7 +90,7 @@ class Upkeep:
             namespace.rest(_SECONDS_UNUSED)
 
     def _collect(self) -> None:
-        """Remove what merges have replaced, once no reader can need it any more."""
+        """Remove what merges have replaced, once no reader can need it."""
         dirty = self._namespaces.dirty
         for name, since in dirty.marked().items():
             if self._stopping.is_set():
@@ -108,7 +108,7 @@ class Upkeep:
                 namespace.rest(0.0)
 
     def _look_after_abandoned(self) -> None:
-        """Look after what processes that are gone have left, as far as it falls to this one."""
+        """Maintain this process's share of the namespaces left by vanished processes."""
         dirty = self._namespaces.dirty
         gone = dirty.processes()
         if gone and self._service.owners is not None:
@@ -122,7 +122,7 @@ class Upkeep:
                     dirty.adopt(process, name)
 
     def _sweep(self) -> None:
-        """Look at some namespaces that nobody has marked: who wrote them may have known of no marks."""
+        """Check some unmarked namespaces: their writer may not have set marks."""
         if not self._to_sweep:
             if time.monotonic() - self._swept_at < _SECONDS_BETWEEN_SWEEPS:
                 return
@@ -139,7 +139,7 @@ class Upkeep:
         return owners is None or owners.is_preferred(name)
 
     def _taken_over(self, name: str) -> bool | None:
-        """Do what is to be done for a namespace; None if it is to be done later."""
+        """Do what is due for a namespace; None to do it later."""
         namespace = self._namespaces.namespace(name)
         is_open = namespace.is_open
         done = self._look_after(namespace, namespace.look_after_abandoned)
@@ -148,7 +148,7 @@ class Upkeep:
         return done
 
     def _remove_expired(self) -> None:
-        """Remove what the service has noted and nobody can ask for any more: one process, now and then."""
+        """Remove expired records of the service: occasionally, in one process."""
         now = time.monotonic()
         if now - self._expired_at < _SECONDS_BETWEEN_EXPIRIES:
             return

@@ -1,7 +1,7 @@
-"""Small writes that come while another is done: the next ones of a namespace share a thread and a log entry.
+"""Grouping of small writes: those that wait for the same namespace share a thread and a log entry.
 
-To go to a thread and back costs more than a small write itself, and so does the log entry. Of many clients
-that write a document each, those that wait are taken together.
+Switching to a thread and back costs more than a small write itself, and so does a log entry. If many clients
+write one document each, the waiting ones are written together.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _Waiting = list[tuple[_Write, "asyncio.Future[Written]"]]
 
 
 class WriteGroups:
-    """The writes that wait, by namespace. Used from the event loop alone.
+    """The waiting writes, by namespace. Used only from the event loop.
 
     Parameters
     ----------
     write_many : callable
-        Does several writes to a namespace, in their order, on a thread.
+        Makes several writes to a namespace, in order, on a thread.
     """
 
     def __init__(self, write_many: Callable[[Namespace, Sequence[_Write]], Awaitable[_Outcomes]]) -> None:
@@ -36,7 +36,7 @@ class WriteGroups:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, namespace: Namespace, write: _Write) -> Written:
-        """Do a write to its end, also if the request is given up: then nobody is told what came of it.
+        """Make a write to its end, even if the request is abandoned; then its result is dropped.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class WriteGroups:
         return written
 
     async def _drain(self, namespace: Namespace) -> None:
-        """Do what waits, and what comes meanwhile, until nothing does."""
+        """Process waiting writes, and those that arrive meanwhile, until there are none."""
         while group := self._waiting[namespace]:
             self._waiting[namespace] = []
             outcomes: _Outcomes

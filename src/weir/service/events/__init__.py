@@ -1,4 +1,4 @@
-"""Events over HTTP: the language of event stores below the root, batches, and subscriptions."""
+"""Events over HTTP: commands of the event language, batches and subscriptions."""
 
 from __future__ import annotations
 

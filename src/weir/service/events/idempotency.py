@@ -1,7 +1,7 @@
-"""Batches of events that may be repeated: of one ``Idempotency-Key`` the answer is kept.
+"""Idempotent event batches: the response to each ``Idempotency-Key`` is kept.
 
-The log itself says whether a batch is there and which ids it has: its write is named after key and body. What
-is noted beside it is which body came with a key, before the batch is written, and the answer, once it is.
+The log itself says whether a batch was written and which ids it has: its write is named after key and body.
+The body of a key is recorded before the batch is written, and the response afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOCKS = 64
 
 
 class IdempotentBatches:
-    """The answers of batches below a root.
+    """The kept responses of batches below a root.
 
     Parameters
     ----------
@@ -35,23 +35,23 @@ class IdempotentBatches:
     def append(
         self, name: str, caller: str, key: str, body: bytes, append: Callable[[str], list[int]]
     ) -> list[int]:
-        """Append a batch, unless it was done already; return the ids of its events.
+        """Append a batch, unless it was appended already; return the ids of its events.
 
         Parameters
         ----------
         name : str
             The event store.
         caller : str
-            Id of the key of whoever asks.
+            Id of the caller's API key.
         key, body
-            Of the request.
+            The key and body of the request.
         append : callable
-            Appends events once that have a name, and returns the ids they have.
+            Appends named events once, and returns their ids.
 
         Raises
         ------
         Refusal
-            400 if it is no key; 422 if another body came with it before.
+            400 if the key is not valid; 422 if it was used with another body before.
         """
         digest = key_digest(caller, key)
         kept = KeptAnswer.of(self._store, f"idempotency-events/{name}/{digest}.json", body)

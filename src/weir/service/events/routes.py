@@ -1,4 +1,4 @@
-"""The paths of event stores: commands of the language, batches, tables of events, and subscriptions."""
+"""The routes of event stores: commands of the language, batches, tables of events, and subscriptions."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _ONLY_READS = (tree.Query, tree.Plot, tree.Replay, tree.Explain, tree.Compare)
 # SHOW remembers what it has read.
 _READS = (*_ONLY_READS, tree.Show, tree.ShowTypes, tree.ShowMaterializations, tree.Ping)
 _SECONDS_BETWEEN = (0.1, 1.0)
-"""Between two looks for events: longer and longer while there are none."""
+"""Waits between checks for events, increasing while there are none."""
 _SECONDS_SILENT = 15.0
 _BATCH_ROWS = 1_000
 _MOST_COMMAND_BYTES = 1024 * 1024
-"""To read a command takes seconds for each megabyte."""
+"""Parsing a command takes seconds per megabyte."""
 
 _Result = TypeVar("_Result")
 
@@ -70,9 +70,9 @@ class _Calls:
         return await read_body(request, self._service.options.max_request_bytes)
 
     async def _run(self, work: Callable[..., _Result], *arguments: Any, reads: bool = False) -> _Result:
-        """Run a call of a store, if it only reads until nobody waits for it any more.
+        """Run a call of a store; a read ends if its request is abandoned.
 
-        What it refuses is told as what the caller can mend.
+        Its refusals become client errors.
         """
         run = self._service.read if reads else self._service.run
         try:
@@ -87,12 +87,12 @@ class _Calls:
             raise Refusal(404, "not_found", error.message) from error
 
     async def list(self, request: HttpRequest, call: Call) -> Response:
-        """List the event stores that the key is for."""
+        """List the event stores that the key may use."""
         names = await self._service.run(self._stores.names)
         return json_answer({"stores": [{"id": name} for name in names if call.key.may_see(name)]})
 
     async def create(self, request: HttpRequest, call: Call) -> Response:
-        """Make an event store, unless there is one."""
+        """Create an event store, unless it exists."""
         name = self._name(request, call, writes=True)
         await self._run(lambda: self._stores.get(name, create=True))
         self._service.audit(call, "event_store.create", name)
@@ -154,7 +154,7 @@ class _Calls:
         return json_answer(shown)
 
     async def ingest(self, request: HttpRequest, call: Call) -> Response:
-        """Append a table of events of one type, given as a stream of Arrow."""
+        """Append a table of events of one type, given as an Arrow stream."""
         name = self._name(request, call, writes=True)
         kind = request.query_params.get("type", "")
         raw = await self._raw(request)
@@ -172,7 +172,7 @@ class _Calls:
     # ---- subscriptions ---------------------------------------------------------------------------------
 
     async def subscribe(self, request: HttpRequest, call: Call) -> Response:
-        """Stream the events that a name has not dealt with yet, and those to come."""
+        """Stream the events that a subscriber has not processed yet, and later ones."""
         name = self._name(request, call, writes=False)
         if self._streams[name] >= self._service.options.max_concurrency:
             raise Refusal(429, "concurrency", "the event store has too many subscribers at once", 1)
@@ -188,7 +188,7 @@ class _Calls:
         )
 
     async def _counted(self, name: str, parts: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-        """Yield a stream, which counts as one of its store until it ends."""
+        """Yield a stream, which counts as a request of its store until it ends."""
         self._streams[name] += 1
         try:
             async with aclosing(parts):
@@ -233,7 +233,7 @@ class _Calls:
             await asyncio.sleep(pause)
 
     async def commit(self, request: HttpRequest, call: Call) -> Response:
-        """Say that a name has dealt with everything up to a place."""
+        """Record everything up to a position as processed by a subscriber."""
         # It decides what whoever else goes by the name is given.
         name = self._name(request, call, writes=True)
         body = decoded(await self._raw(request))
@@ -287,7 +287,7 @@ def _source(request: HttpRequest) -> weir.Source | None:
 
 
 def _told(result: Any) -> dict[str, Any]:
-    """Return what a command did that gives no rows."""
+    """Return the result of a command without rows."""
     if isinstance(result, weir.events.Appended):
         return {"status": "OK", "ids": list(result.ids), "version": result.version}
     return {"status": "OK"} if result is None else {"status": "OK", "result": str(result)}

@@ -1,4 +1,4 @@
-"""What clients of event stores send and get, as types: the description of the calls is made of them."""
+"""The request and response types of event stores, from which the API description is generated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Execution(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Done(msgspec.Struct, kw_only=True):
-    """What a command has found or done."""
+    """The result of a command."""
 
     columns: list[str] | UnsetType = UNSET
     rows: list[dict[str, Any]] | UnsetType = UNSET
@@ -40,7 +40,7 @@ class Done(msgspec.Struct, kw_only=True):
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """An event to be appended."""
+    """An event to append."""
 
     type: str
     payload: dict[str, Any]
@@ -56,7 +56,7 @@ class Batch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class IngestParameters(msgspec.Struct, kw_only=True):
-    """Of which type the events of a table are, and where they come from."""
+    """The type and source of a table of events."""
 
     type: str = ""
     source: str | UnsetType = UNSET
@@ -71,7 +71,7 @@ class Ingested(msgspec.Struct, kw_only=True):
 
 
 class SubscriptionParameters(msgspec.Struct, kw_only=True):
-    """Which events are streamed, and from where."""
+    """Which events to stream, and from where."""
 
     types: str | UnsetType = UNSET
     cursor: str | UnsetType = UNSET
@@ -79,7 +79,7 @@ class SubscriptionParameters(msgspec.Struct, kw_only=True):
 
 
 class Commit(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Up to where a name has dealt with everything."""
+    """The position up to which a subscriber has processed everything."""
 
     cursor: str
 
@@ -91,6 +91,6 @@ class Store(msgspec.Struct, kw_only=True):
 
 
 class Stores(msgspec.Struct, kw_only=True):
-    """The event stores that a key is for."""
+    """The event stores that a key may use."""
 
     stores: list[Store]

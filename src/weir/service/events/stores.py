@@ -18,18 +18,18 @@ _SECONDS_FOR_A_TURN = 5.0
 
 
 class EventStores:
-    """Event stores by their names: ``events/{name}`` below the root, or ``{name}`` if one was made there.
+    """Event stores by name: at ``events/{name}`` below the root, or at ``{name}`` if created there.
 
     Parameters
     ----------
     root : str
         The root.
     store : ObjectStore
-        The same, for listings.
+        The same root, for listings.
     options : ServiceOptions
-        How the service runs.
+        The options of the service.
     address : str, optional
-        Where the service is reached: whoever finds a shard held by it is told so.
+        The address of the service, included in the error that other writers get for its shards.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class EventStores:
         name : str
             Its name, checked.
         create : bool
-            Whether to make one that there is not. Default False.
+            Whether to create it if it does not exist. Default False.
 
         Raises
         ------
         Refusal
-            404 if there is none.
+            404 if it does not exist.
         """
         known = self._open.get(name)
         if known is not None:  # whoever looks for another one may take long

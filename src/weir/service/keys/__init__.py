@@ -1,1 +1,1 @@
-"""Who may do what: keys, where they are kept, and what each is for."""
+"""API keys: their roles, scopes and storage."""

@@ -1,4 +1,4 @@
-"""Keys: who may do what to which namespaces."""
+"""Keys: who may do what in which namespaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GLOB = re.compile(r"[A-Za-z0-9\-_.*?\[\]!]{1,256}\Z")
 
 
 class Role(StrEnum):
-    """What a key is for. Each may do what those after it may."""
+    """The role of a key. Each includes the permissions of those after it."""
 
     ADMIN = "admin"
     WRITER = "writer"
@@ -35,25 +35,24 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key, without what proves it.
+    """A key, without its secret.
 
     Parameters
     ----------
     id : str
-        16 hex digits, which are part of the key and no secret.
+        16 hex digits, which are part of the key but not secret.
     name : str
-        What people call it.
+        Its name.
     role : Role
-        What it is for.
+        Its role.
     namespaces : tuple of str
-        Globs of the namespaces it is for; none for all. Those that a glob with an exclamation mark in front
-        takes are left out.
+        Globs of the namespaces it may use; empty for all. A glob with a leading exclamation mark excludes.
     digest : str
         SHA-256 of its secret, in hex.
     created_at : datetime
-        Since when there is one.
+        When it was created.
     expires_at : datetime, optional
-        Until when it is good.
+        When it expires.
     """
 
     id: str
@@ -65,7 +64,7 @@ class Key:
     expires_at: datetime | None = None
 
     def may_see(self, namespace: str) -> bool:
-        """Whether a namespace is among those that the key is for."""
+        """Whether the key may use a namespace."""
         left_out = [glob[1:] for glob in self.namespaces if glob.startswith("!")]
         taken = [glob for glob in self.namespaces if not glob.startswith("!")]
         if any(fnmatchcase(namespace, glob) for glob in left_out):
@@ -74,27 +73,27 @@ class Key:
 
     @property
     def may_write(self) -> bool:
-        """Whether it is for writing."""
+        """Whether it may write."""
         return self.role is not Role.READER
 
     @property
     def is_admin(self) -> bool:
-        """Whether it is for everything."""
+        """Whether it may do everything."""
         return self.role is Role.ADMIN
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether it is not good any more."""
+        """Whether it has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
     def proves(self, secret: str) -> bool:
-        """Whether a secret is the key's. Takes the same time whatever it is."""
+        """Whether a secret is the key's. Takes constant time."""
         return hmac.compare_digest(_digest(secret), self.digest)
 
 
 ANYBODY = Key(
     id="anybody", name="anybody", role=Role.ADMIN, digest="", created_at=datetime(2020, 1, 1, tzinfo=UTC)
 )
-"""Who asks where no keys are needed."""
+"""The caller if no keys are needed."""
 
 
 def new_key(
@@ -104,12 +103,12 @@ def new_key(
     expires: timedelta | None = None,
     id: str | None = None,
 ) -> tuple[Key, str]:
-    """Return a new key, and its text: the only time that it is seen.
+    """Return a new key and its text, which is not shown again.
 
     Raises
     ------
     OptionError
-        If the name, the role, a glob or the time cannot be.
+        If the name, the role, a glob or the expiry is not valid.
 
     Examples
     --------
@@ -141,7 +140,7 @@ def new_key(
 
 
 def split(text: str) -> tuple[str, str] | None:
-    """Return id and secret of a key's text; None if it is none."""
+    """Return id and secret of a key's text; None if it is not a key."""
     found = _KEY.match(text)
     return None if found is None else (found[1], found[2])
 

@@ -1,4 +1,4 @@
-"""Where keys are kept: one object each below the root, and in memory for a few seconds."""
+"""Storage of keys: one object each below the root, cached in memory for a few seconds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MOST_KNOWN = 10_000
 
 
 class KeyStore:
-    """The keys below a root. Safe to use from many threads.
+    """The keys below a root. Thread-safe.
 
-    A key that was revoked or changed, by whatever process, is so here two seconds later.
+    A change or revocation of a key by any process takes effect here within two seconds.
 
     Parameters
     ----------
@@ -37,24 +37,24 @@ class KeyStore:
     def create(
         self, name: str, role: str, namespaces: Sequence[str] = (), expires: timedelta | None = None
     ) -> tuple[Key, str]:
-        """Make a key; return it and its text.
+        """Create a key; return it and its text.
 
         Raises
         ------
         OptionError
-            If it cannot be made.
+            If it is not valid.
         """
         key, text = new_key(name, role, namespaces, expires)
         self._store.put_if_absent(_path(key.id), encode(key))
         return key, text
 
     def rotate(self, id: str, expires: timedelta | None = None) -> tuple[Key, str]:
-        """Give a key another text; the one it had is good no more.
+        """Replace the secret of a key; the old one is no longer valid.
 
         Raises
         ------
         KeyNotFoundError
-            If there is no such key, or somebody else rotates or revokes it at this moment.
+            If there is no such key, or it is being rotated or revoked concurrently.
         """
         self.get(id)
         path = _path(id)
@@ -70,7 +70,7 @@ class KeyStore:
         return key, text
 
     def revoke(self, id: str) -> None:
-        """Let a key be good no more.
+        """Revoke a key.
 
         Raises
         ------
@@ -104,11 +104,11 @@ class KeyStore:
         return sorted(keys, key=lambda key: (key.created_at, key.id))
 
     def is_empty(self) -> bool:
-        """Whether there is no key."""
+        """Whether there are no keys."""
         return not self._store.list(_DIRECTORY)
 
     def authenticate(self, text: str) -> Key | None:
-        """Return the key that a text is; None if it is none that is good."""
+        """Return the key of a text; None if it is not a valid key."""
         parts = split(text)
         if parts is None:
             return None
@@ -119,7 +119,7 @@ class KeyStore:
         return key
 
     def knows(self, text: str) -> bool:
-        """Whether :meth:`authenticate` can tell without asking storage."""
+        """Whether :meth:`authenticate` can answer from its cache."""
         parts = split(text)
         if parts is None:
             return True
@@ -127,7 +127,7 @@ class KeyStore:
         return known is not None and time.monotonic() - known[0] < _SECONDS_KNOWN
 
     def is_good(self, key: Key) -> bool:
-        """Whether a key is what it was, and not expired."""
+        """Whether a key is unchanged and has not expired."""
         return self._recent(key.id) == key and not key.is_expired(datetime.now(UTC))
 
     def _recent(self, id: str) -> Key | None:

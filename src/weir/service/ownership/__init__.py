@@ -1,1 +1,1 @@
-"""Which process writes which namespace, where several serve one root."""
+"""Ownership of namespaces when several processes serve one root."""

@@ -1,4 +1,4 @@
-"""Passing a request on to the process that writes its namespace."""
+"""Forwarding of requests to the process that writes their namespace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 __all__ = ["FORWARDED", "Forwarder", "UnreachableError"]
 
 FORWARDED = "x-weir-forwarded"
-"""The header of a request that was passed on already: whoever gets it answers it."""
+"""The header of a request that was already forwarded: the receiver answers it."""
 
 _PASSED_ON = (
     "authorization",
@@ -34,19 +34,19 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class UnreachableError(Exception):
-    """The other process did not get the request."""
+    """The other process did not receive the request."""
 
 
 class Forwarder:
-    """Passes requests on over connections that stay open. Safe to use from many threads.
+    """Forwards requests over persistent connections. Thread-safe.
 
     Parameters
     ----------
     timeout : float
-        Seconds that an answer may take.
+        Seconds to wait for a response.
     certificate : str
-        The file with the certificate of this process, in PEM, if it has one: processes on one root may share
-        one that nobody else vouches for.
+        The PEM file with the certificate of this process, if it has one: processes on one root may share a
+        self-signed one.
     """
 
     def __init__(self, timeout: float, certificate: str = "") -> None:
@@ -65,23 +65,23 @@ class Forwarder:
         body: bytes,
         lives: Callable[[], bool] = lambda: True,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of the answer.
+        """Return status, headers and body of the response.
 
         Parameters
         ----------
         url : str
-            Where the other process is.
+            The URL of the other process.
         method, target, headers, body
             The request.
         lives : callable
-            Whether the other process still does, asked now and then: one that sleeps never answers.
+            Whether the other process is still alive, called occasionally: a suspended one never answers.
 
         Raises
         ------
         UnreachableError
-            If nobody took the request: it can be answered elsewhere.
+            If the request was not received, so that another process can answer it.
         OSError
-            If the connection broke afterwards: nobody knows what has become of it.
+            If the connection broke afterwards, so that the outcome is unknown.
         """
         sent = {name: headers[name] for name in _PASSED_ON if name in headers}
         sent[FORWARDED] = "1"
@@ -132,7 +132,7 @@ class Forwarder:
         return made
 
     def _trusting(self) -> ssl.SSLContext:
-        """Return what says whose certificates are taken: the machine does, and one's own counts too."""
+        """Return the TLS context, which trusts the machine's certificates and the process's own."""
         if self._context is None:
             context = ssl.create_default_context()
             if self._certificate:
@@ -146,7 +146,7 @@ class Forwarder:
             self._idle.setdefault(url, []).append(connection)
 
     def _close_ended(self) -> None:
-        """Close what processes that are gone have left: nobody asks for a connection to them again."""
+        """Close connections to processes that are gone."""
         with self._lock:
             for url, connections in [*self._idle.items()]:
                 ended = [one for one in connections if not _still_open(one)]
@@ -166,7 +166,7 @@ class Forwarder:
 
 
 def _wait_for(connection: http.client.HTTPConnection, seconds: float, lives: Callable[[], bool]) -> None:
-    """Wait until the first byte of an answer is there."""
+    """Wait for the first byte of a response."""
     due = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         selector.register(connection.sock, selectors.EVENT_READ)
@@ -176,7 +176,7 @@ def _wait_for(connection: http.client.HTTPConnection, seconds: float, lives: Cal
 
 
 def _still_open(connection: http.client.HTTPConnection) -> bool:
-    """Whether the other side has not closed a connection while nobody used it."""
+    """Whether an idle connection is still open at the other side."""
     held = connection.sock
     if held is None:
         return False

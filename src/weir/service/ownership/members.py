@@ -1,8 +1,8 @@
-"""The processes that serve a root: each says every two seconds that it lives, and where it is reached.
+"""The processes that serve a root: each announces every two seconds that it is alive, and its address.
 
-One object each, ``processes/{id}.json``. The id is also the name under which a process holds its leases. What
-lies at the root is the one that is served for as long as the object ``root`` is the one that was there at the
-beginning: a disk that is gone leaves an empty directory, and what was written there would be gone with it.
+Each has one object, ``processes/{id}.json``. The id is also the name under which a process holds its leases.
+The root is still the one being served as long as the object ``root`` is the one found at the start: an
+unmounted disk leaves an empty directory, and writes to it would be lost.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Member:
     Parameters
     ----------
     id : str
-        What tells it from all others.
+        Its unique id.
     url : str
-        Where it is reached.
+        Its URL.
     host : str
         Its machine.
     process_id : int
-        Its process there.
+        Its process id there.
     """
 
     id: str
@@ -56,14 +56,14 @@ class Member:
 
 
 class Members:
-    """The processes that serve a root, this one among them.
+    """The processes that serve a root, including this one.
 
     Parameters
     ----------
     store : ObjectStore
         The root.
     url : str
-        Where this process is reached.
+        The URL of this process.
     id : str
         Its id.
     """
@@ -83,16 +83,16 @@ class Members:
 
     @staticmethod
     def new_id() -> str:
-        """Return an id that no other process has."""
+        """Return a unique process id."""
         return uuid4().hex
 
     def start(self) -> None:
-        """Say that this process lives, from now on.
+        """Announce this process from now on.
 
         Raises
         ------
         StorageError
-            If it cannot be said.
+            If the announcement cannot be stored.
         """
         with suppress(ObjectExistsError):
             self._store.put_if_absent(_ROOT, uuid4().hex.encode())
@@ -101,7 +101,7 @@ class Members:
         self._thread.start()
 
     def stop(self) -> None:
-        """Say that it is about to end."""
+        """Announce that it is about to end."""
         self._stopping.set()
         self._thread.join()
         try:
@@ -110,11 +110,11 @@ class Members:
             _log.warning("a process could not be taken from the list")
 
     def is_alive(self) -> bool:
-        """Whether it is still said that this process lives."""
+        """Whether the announcements still succeed."""
         return self._thread.is_alive()
 
     def trouble(self) -> str:
-        """Return why this process cannot work with the storage; nothing if it can."""
+        """Return why this process cannot work with the storage; empty if it can."""
         if self._is_elsewhere:
             return "the storage is not the one that was served"
         if time.monotonic() - self._said_at > _SECONDS_BETWEEN + _SECONDS_SILENT:
@@ -126,7 +126,7 @@ class Members:
         return None if meta is None else meta.version
 
     def live(self) -> tuple[Member, ...]:
-        """Return the processes that live, as it was at most a second ago; this one is always among them."""
+        """Return the live processes, as of at most a second ago, always including this one."""
         with self._lock:
             seen, members = self._known
             if time.monotonic() - seen > _SECONDS_KNOWN:
@@ -138,7 +138,7 @@ class Members:
             return members
 
     def suspect(self, member: Member) -> None:
-        """Take a process that could not be reached for one that is gone, for a while."""
+        """Treat an unreachable process as gone for a while."""
         with self._lock:
             self._suspects[member.id] = time.monotonic() + _SECONDS_ALIVE
             self._known = (0.0, ())
@@ -176,7 +176,7 @@ class Members:
         return member
 
     def _is_gone(self, member: Member) -> bool:
-        """Whether it was a process of this machine and there is none of its number any more."""
+        """Whether it was a process of this machine that no longer exists."""
         if member.host != self.here.host:
             return False
         try:

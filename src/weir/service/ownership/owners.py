@@ -1,4 +1,4 @@
-"""Who writes a namespace: whoever holds its lease; else the process that a hash of both says."""
+"""The owner of a namespace: the holder of its lease, or else the process chosen by hashing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Owners", "preferred"]
 
 
 def preferred(name: str, members: Sequence[Member]) -> Member:
-    """Return the process that is to write a namespace which nobody writes.
+    """Return the process that should write a namespace without an owner.
 
-    Rendezvous hashing: when a process comes or goes, only what it gets or had moves.
+    Rendezvous hashing: when a process joins or leaves, only its own namespaces move.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def preferred(name: str, members: Sequence[Member]) -> Member:
 
 
 class Owners:
-    """Says where a namespace is written.
+    """Finds the process that writes a namespace.
 
     Parameters
     ----------
@@ -56,5 +56,5 @@ class Owners:
         return None if chosen.id == self.members.here.id else chosen
 
     def is_preferred(self, name: str) -> bool:
-        """Whether this process is to look after a namespace that nobody writes."""
+        """Whether this process should maintain a namespace without an owner."""
         return preferred(name, self.members.live()).id == self.members.here.id

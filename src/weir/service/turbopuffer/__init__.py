@@ -1,4 +1,4 @@
-"""The dialect of turbopuffer: what its clients send, as calls of :mod:`weir.namespaces`, and the answers."""
+"""The turbopuffer dialect: requests as calls of :mod:`weir.namespaces`, and their results."""
 
 from __future__ import annotations
 

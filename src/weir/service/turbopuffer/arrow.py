@@ -1,4 +1,4 @@
-"""Documents to be upserted as a stream of Arrow: vectors are taken as they lie in it."""
+"""Upserts as an Arrow stream: vectors are used without conversion."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from weir.service.turbopuffer.writes import refuse_doubled
 __all__ = ["ARROW", "parse_arrow"]
 
 ARROW = "application/vnd.apache.arrow.stream"
-"""The media type of a stream of Arrow."""
+"""The media type of an Arrow stream."""
 
 
 def parse_arrow(body: bytes, parameters: Mapping[str, str], *, most_rows: int, most_bytes: int) -> Write:
-    """Return the upsert that a stream of Arrow says: a column ``id``, and one for each attribute.
+    """Return the upsert in an Arrow stream: a column ``id``, and one for each attribute.
 
     Parameters
     ----------
     body : bytes
         The stream.
     parameters : mapping of str to str
-        What stands behind the question mark: ``distance_metric``.
+        The query parameters: ``distance_metric``.
     most_rows, most_bytes : int
-        So much the stream may hold, unpacked.
+        The limits on its decompressed content.
 
     Raises
     ------
     InputError
-        If it cannot be.
+        If it is not valid.
     Refusal
-        413 if it holds more.
+        413 if it contains more.
     """
     given = {name: value for name, value in parameters.items() if not name.startswith("stainless")}
     known_only(given, members(WriteParameters), "the parameters of a write in Arrow")

@@ -1,4 +1,4 @@
-"""How the dialect tells of a request that is refused."""
+"""The error format of the dialect."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Refused", "envelope"]
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A request that was refused, and why."""
+    """An error: its kind and message."""
 
     error: str
     status: Literal["error"] = "error"
 
 
 def envelope(refusal: Refusal, request_id: str) -> Refused:
-    """Return the content of the answer."""
+    """Return the content of the response."""
     return Refused(refusal.message)

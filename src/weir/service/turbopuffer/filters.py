@@ -21,7 +21,7 @@ from weir.service.fields import flag, known_only, mapping, sequence, whole
 __all__ = ["MOST_DEPTH", "parse_filter"]
 
 MOST_DEPTH = 32
-"""How deep filters may be nested."""
+"""Largest nesting depth of filters."""
 
 _MOST_PARTS = 10_000
 _MOST_FUZZY = 1_024
@@ -38,19 +38,19 @@ _TOKENS = frozenset({Operator.ALL_TOKENS, Operator.ANY_TOKEN, Operator.TOKEN_SEQ
 
 
 def parse_filter(value: object, depth: int = MOST_DEPTH) -> Filter:
-    """Return the filter that a value in JSON says.
+    """Parse a filter in JSON.
 
     Parameters
     ----------
     value : object
-        What was decoded.
+        The decoded value.
     depth : int
-        How deep it may be nested.
+        Largest nesting depth.
 
     Raises
     ------
     InputError
-        If it is none, nested deeper, or too large.
+        If it is not a filter, nested too deeply, or too large.
 
     Examples
     --------

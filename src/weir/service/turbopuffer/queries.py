@@ -1,4 +1,4 @@
-"""Queries in JSON, as values, and what they found in JSON."""
+"""Parsing of queries in JSON, and their results in JSON."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[smhdw])\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """How the rankings of several queries become one, by reciprocal rank."""
+    """Fusion of the rankings of several queries, by reciprocal rank."""
 
     weights: tuple[float, ...]
     constant: float
@@ -74,20 +74,20 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What one request asks for.
+    """The queries of one request.
 
     Parameters
     ----------
     queries : tuple of Query
         The queries.
     is_multi : bool
-        Whether they came as several.
+        Whether they came as a list.
     fusion : Fusion, optional
-        How they become one.
+        How to fuse them.
     state : State
-        Which state they see.
+        The state they read.
     base64 : bool
-        Whether vectors are answered in base64.
+        Whether to return vectors in base64.
     """
 
     queries: tuple[Query, ...]
@@ -98,12 +98,12 @@ class Request:
 
 
 def parse_request(body: Mapping[str, Any], *, depth: int, most_queries: int) -> Request:
-    """Return what a body asks for.
+    """Parse a request body.
 
     Raises
     ------
     InputError, UnsupportedError
-        If it cannot be asked.
+        If it is not valid.
     """
     encoding = body.get("vector_encoding")
     if encoding not in (None, "float", "base64"):
@@ -133,7 +133,7 @@ def parse_request(body: Mapping[str, Any], *, depth: int, most_queries: int) -> 
 
 
 def _shown_alike(queries: Sequence[Query]) -> list[Query]:
-    """Return queries that all show of a document what any of them does: in one ranking it is shown once."""
+    """Return the queries with the union of their attributes: a fused ranking shows a document once."""
     named = dict.fromkeys(name for one in queries for name in one.include or ())
     excludes = [one.exclude for one in queries if one.include is None]
     include = None if excludes else tuple(named)
@@ -182,12 +182,12 @@ def _fusion(body: Mapping[str, Any], queries: Sequence[Query]) -> Fusion | None:
 
 
 def parse_query(body: Mapping[str, Any], depth: int) -> Query:
-    """Return one query.
+    """Parse one query.
 
     Raises
     ------
     InputError, UnsupportedError
-        If it cannot be asked.
+        If it is not valid.
     """
     if body.get("rerank_by"):
         raise UnsupportedError("rerank_by a model is not offered")
@@ -308,19 +308,19 @@ def _computed(value: object, depth: int) -> dict[str, Expression | Nearest]:
 
 
 def parse_ranking(value: object, filter_depth: int = MOST_DEPTH) -> Ranking:
-    """Return how documents are ranked.
+    """Parse a ranking.
 
     Parameters
     ----------
     value : object
-        What was decoded.
+        The decoded value.
     filter_depth : int
-        How deep filters in it may be nested.
+        Largest nesting depth of filters in it.
 
     Raises
     ------
     InputError, UnsupportedError
-        If they cannot be ranked so.
+        If the ranking is not valid.
     """
     asked = sequence(value, "rank_by")
     if asked and isinstance(asked[0], list):
@@ -440,7 +440,7 @@ def _words(asked: list[Any]) -> Expression:
 
 
 def _last_as_prefix(attribute: str, text: str) -> Expression:
-    """Return a ranking by words, and by 1 for a word that begins as the last one."""
+    """Return a ranking by words, with a score of 1 for words that begin with the last one."""
     found = tokens(text)
     if not found:
         raise InputError("BM25 takes a text with at least one word")
@@ -452,7 +452,7 @@ def _last_as_prefix(attribute: str, text: str) -> Expression:
 
 
 def shown_answer(answer: Answer, *, base64: bool) -> dict[str, Any]:
-    """Return what a query found, as the dialect tells it."""
+    """Return the result of a query in the dialect's form."""
     if answer.groups is not None:
         return {"aggregation_groups": answer.groups}
     if answer.aggregates is not None:

@@ -1,4 +1,4 @@
-"""The paths of the dialect: each reads a request, calls the namespaces, and tells what came of it."""
+"""The routes of the dialect: each parses a request, calls the namespaces, and returns the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["turbopuffer_routes"]
 
 _MOST_LISTED = 1000
 _SMALL_BYTES = 64 * 1024
-"""Writes of no more are parsed where they come in, and share what they cost with others that wait."""
+"""Largest write that is parsed on the event loop and grouped with others that wait."""
 
 
 class _Calls:
@@ -112,7 +112,7 @@ class _Calls:
         return json_answer(_copied(rows))
 
     async def start_copy(self, request: HttpRequest, call: Call) -> Response:
-        """Begin to copy a namespace, and tell by which token to ask for the end."""
+        """Begin to copy a namespace, and return a token for its progress."""
         namespace = self._namespace(request, call, writes=True)
         body = await self._body(request)
         name = copied_from(body if "copy_from_namespace" in body else {"copy_from_namespace": body})
@@ -130,7 +130,7 @@ class _Calls:
         return json_answer({"token": token})
 
     async def operation(self, request: HttpRequest, call: Call) -> Response:
-        """Tell how far an operation is."""
+        """Return the state of an operation."""
         namespace = self._namespace(request, call)
         token = request.path_params["token"]
         return json_answer(await self._service.run(self._operations.read, namespace.name, token))
@@ -164,7 +164,7 @@ class _Calls:
         return {**({"results": shown} if asked.is_multi else shown[0]), **whole_}
 
     async def explain(self, request: HttpRequest, call: Call) -> Response:
-        """Tell how a query would be answered."""
+        """Explain a query."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
         body.pop("consistency", None)
@@ -173,7 +173,7 @@ class _Calls:
         return json_answer({"plan_text": await self._service.read(namespace.explain, query)})
 
     async def recall(self, request: HttpRequest, call: Call) -> Response:
-        """Compare searches by the index with exact ones."""
+        """Compare index searches with exact ones."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
         known_only(body, members(shapes.RecallBody), "recall")
@@ -205,7 +205,7 @@ class _Calls:
     # ---- namespaces ------------------------------------------------------------------------------------
 
     async def list(self, request: HttpRequest, call: Call) -> Response:
-        """List the namespaces that the key is for."""
+        """List the namespaces that the key may use."""
         given = request.query_params
         size = given.get("page_size", "100")
         most = digits(size)
@@ -242,7 +242,7 @@ class _Calls:
         return json_answer(shown_schema(definition))
 
     async def metadata(self, request: HttpRequest, call: Call) -> Response:
-        """Show what a namespace is and holds."""
+        """Show the metadata of a namespace."""
         namespace = self._namespace(request, call)
         return json_answer(await self._service.run(_metadata, namespace))
 
@@ -259,7 +259,7 @@ class _Calls:
         return json_answer(await self._service.run(_metadata, namespace))
 
     async def warm(self, request: HttpRequest, call: Call) -> Response:
-        """Read what the next query will need."""
+        """Warm the cache for the next query."""
         namespace = self._namespace(request, call)
         await self._service.run(namespace.opened)
         self._service.later(namespace.warm)

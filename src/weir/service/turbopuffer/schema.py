@@ -1,4 +1,4 @@
-"""Attributes as the dialect declares and shows them."""
+"""Parsing and display of attributes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SHOWN = ("glob", "regex", "fuzzy")
 
 
 def parse_metric(value: object) -> Metric | None:
-    """Return how vectors are compared.
+    """Parse a distance metric.
 
     Raises
     ------
     InputError
-        If the value names nothing known.
+        If the value is unknown.
     """
     if value is None:
         return None
@@ -54,12 +54,12 @@ def parse_metric(value: object) -> Metric | None:
 
 
 def parse_schema(value: object) -> dict[str, Declaration]:
-    """Return what is said of attributes.
+    """Parse attribute declarations.
 
     Raises
     ------
     InputError, UnsupportedError
-        If it cannot be.
+        If it is not valid.
     """
     if value is None:
         return {}
@@ -136,7 +136,7 @@ def check_constants(k1: float, b: float) -> None:
     Raises
     ------
     InputError
-        If it has no such constants.
+        If the constants are not valid.
     """
     if k1 < 0 or not 0 <= b <= 1:
         raise InputError("k1 is at least 0, and b from 0 to 1")
@@ -172,7 +172,7 @@ def _full_text(name: str, type: Any, value: object) -> FullText | None:
 
 
 def shown_schema(definition: Definition) -> Mapping[str, Any]:
-    """Return the attributes of a namespace as the dialect shows them."""
+    """Return the attributes of a namespace in the dialect's form."""
     shown: dict[str, Any] = {ID: {"type": str(definition.id_type)}}
     for name, one in definition.attributes.items():
         entry: dict[str, Any] = {"type": str(one.type)}

@@ -1,7 +1,7 @@
-"""What clients of the dialect send and get, as types: the description of the calls is made of them.
+"""The request and response types of the dialect, from which the API description is generated.
 
-What a body may have is read off here by what parses it; values that have a language of their own (filters,
-rankings, documents) are lists and objects here, and are checked where they are parsed.
+Parsers take the permitted members of bodies from here; values with their own syntax (filters, rankings,
+documents) are lists and objects here, and are checked by their parsers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class AnnShape(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class AttributeShape(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is said of an attribute."""
+    """The declaration of an attribute."""
 
     type: Type | UnsetType = UNSET
     filterable: bool | UnsetType | None = UNSET
@@ -92,7 +92,7 @@ Schema = dict[str, Type | AttributeShape]
 
 
 class CopySource(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which namespace is copied."""
+    """Which namespace to copy."""
 
     source_namespace: str
     source_api_key: str | UnsetType | None = UNSET
@@ -101,14 +101,14 @@ class CopySource(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class PatchByFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """New values for every document that a filter takes."""
+    """New values for every document that matches a filter."""
 
     filters: Filter
     patch: dict[str, Any]
 
 
 class WriteBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A write: all of it is done at one moment, or nothing."""
+    """A write, which is atomic."""
 
     upsert_rows: list[Document] | UnsetType | None = UNSET
     upsert_columns: Columns | UnsetType | None = UNSET
@@ -134,7 +134,7 @@ class WriteBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class WriteBilling(msgspec.Struct, kw_only=True):
-    """What a write cost: bytes, and no price."""
+    """The cost of a write in bytes."""
 
     billable_logical_bytes_written: int
 
@@ -146,7 +146,7 @@ class WritePerformance(msgspec.Struct, kw_only=True):
 
 
 class WriteAnswer(msgspec.Struct, kw_only=True):
-    """What a write has done."""
+    """The result of a write."""
 
     status: Literal["OK"]
     message: str
@@ -163,7 +163,7 @@ class WriteAnswer(msgspec.Struct, kw_only=True):
 
 
 class Copy(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which namespace is copied, in the background."""
+    """Which namespace to copy in the background."""
 
     source_namespace: str | UnsetType = UNSET
     source_api_key: str | UnsetType | None = UNSET
@@ -173,7 +173,7 @@ class Copy(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Token(msgspec.Struct, kw_only=True):
-    """By which an operation is asked for."""
+    """The token of an operation."""
 
     token: str
 
@@ -186,7 +186,7 @@ class Copied(msgspec.Struct, kw_only=True):
 
 
 class Operation(msgspec.Struct, kw_only=True):
-    """How far an operation is."""
+    """The state of an operation."""
 
     status: Literal["running", "finished"]
     start_time: datetime
@@ -195,21 +195,21 @@ class Operation(msgspec.Struct, kw_only=True):
 
 
 class Per(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How many documents with the same values of some attributes."""
+    """The number of documents with the same values of some attributes."""
 
     attributes: Annotated[Names, Meta(min_length=1)]
     limit: Rows
 
 
 class LimitShape(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How many documents."""
+    """The number of documents."""
 
     total: Rows
     per: Per | UnsetType | None = UNSET
 
 
 class Consistency(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How old the state may be that a query sees."""
+    """How stale the state of a query may be."""
 
     level: Literal["strong", "eventual"]
     max_staleness_seconds: Annotated[int, Meta(ge=0, le=86_400)] | UnsetType = UNSET
@@ -241,14 +241,14 @@ class QueryBody(SubQuery, forbid_unknown_fields=True, kw_only=True):
 
 
 class ExplainBody(SubQuery, forbid_unknown_fields=True, kw_only=True):
-    """A query that is not answered, but told how it would be."""
+    """A query to explain."""
 
     consistency: Consistency | UnsetType | None = UNSET
     vector_encoding: Literal["float", "base64"] | UnsetType | None = UNSET
 
 
 class QueryPerformance(msgspec.Struct, kw_only=True):
-    """How a query was answered."""
+    """The performance of a query."""
 
     snapshot: str
     snapshot_age_ms: int
@@ -261,14 +261,14 @@ class QueryPerformance(msgspec.Struct, kw_only=True):
 
 
 class QueryBilling(msgspec.Struct, kw_only=True):
-    """What a query cost: bytes, and no price."""
+    """The cost of a query in bytes."""
 
     billable_logical_bytes_queried: int
     billable_logical_bytes_returned: int
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """What one query found."""
+    """The result of one query."""
 
     rows: list[Document] | UnsetType = UNSET
     aggregations: dict[str, Any] | UnsetType = UNSET
@@ -276,7 +276,7 @@ class Found(msgspec.Struct, kw_only=True):
 
 
 class QueryAnswer(Found, kw_only=True):
-    """What a query found, or several."""
+    """The result of one or several queries."""
 
     performance: QueryPerformance
     billing: QueryBilling
@@ -284,13 +284,13 @@ class QueryAnswer(Found, kw_only=True):
 
 
 class Explained(msgspec.Struct, kw_only=True):
-    """How a query would be answered."""
+    """The explanation of a query."""
 
     plan_text: str
 
 
 class RecallBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How searches by the index are compared with exact ones."""
+    """How to compare index searches with exact ones."""
 
     num: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
     top_k: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
@@ -300,14 +300,14 @@ class RecallBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Truth(msgspec.Struct, kw_only=True):
-    """The documents that are nearest to a vector."""
+    """The documents nearest to a vector."""
 
     query_vector: list[float]
     nearest_neighbors: list[Document]
 
 
 class RecallAnswer(msgspec.Struct, kw_only=True):
-    """How many of the nearest documents searches by the index find."""
+    """The recall of index searches."""
 
     avg_recall: float
     avg_ann_count: float
@@ -316,13 +316,13 @@ class RecallAnswer(msgspec.Struct, kw_only=True):
 
 
 class WriteParameters(msgspec.Struct, kw_only=True):
-    """What a write in Arrow says beside its documents."""
+    """The parameters of an Arrow write."""
 
     distance_metric: Literal["cosine_distance", "euclidean_squared"] | UnsetType = UNSET
 
 
 class ListingParameters(msgspec.Struct, kw_only=True):
-    """Which page of a listing."""
+    """The page of a listing."""
 
     prefix: str = ""
     cursor: str = ""
@@ -330,7 +330,7 @@ class ListingParameters(msgspec.Struct, kw_only=True):
 
 
 class Listed(msgspec.Struct, kw_only=True):
-    """One namespace of a listing."""
+    """One namespace in a listing."""
 
     id: str
 
@@ -343,20 +343,20 @@ class Listing(msgspec.Struct, kw_only=True):
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """That something was done."""
+    """Confirmation of success."""
 
     status: Literal["OK"]
 
 
 class Warmed(msgspec.Struct, kw_only=True):
-    """That a namespace is being read."""
+    """Confirmation that a namespace is being cached."""
 
     status: Literal["ACCEPTED"]
     message: str
 
 
 class IndexShape(msgspec.Struct, kw_only=True):
-    """How far a namespace is merged and indexed."""
+    """The merge and index progress of a namespace."""
 
     status: Literal["up-to-date", "updating"]
     unindexed_bytes: int | UnsetType = UNSET
@@ -364,14 +364,14 @@ class IndexShape(msgspec.Struct, kw_only=True):
 
 
 class ChangedMetadata(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is changed of a namespace."""
+    """Changes to the metadata of a namespace."""
 
     read_only: bool | UnsetType | None = UNSET
     pinning: Any | UnsetType = UNSET
 
 
 class Metadata(msgspec.Struct, kw_only=True):
-    """What a namespace is and holds."""
+    """The metadata of a namespace."""
 
     approx_logical_bytes: int
     approx_row_count: int

@@ -1,4 +1,4 @@
-"""Writes in JSON, as values, and what came of them in JSON."""
+"""Parsing of writes in JSON, and their results in JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEFT_OUT = ("branch_from_namespace", "sharding")
 
 
 def refuse_left_out(body: Mapping[str, Any]) -> None:
-    """Refuse what is not offered, by its name.
+    """Refuse unsupported features by name.
 
     Raises
     ------
@@ -42,12 +42,12 @@ def refuse_left_out(body: Mapping[str, Any]) -> None:
 
 
 def copied_from(body: Mapping[str, Any]) -> str | None:
-    """Return the namespace that a write copies; None for one that copies none.
+    """Return the namespace that a write copies; None if it copies none.
 
     Raises
     ------
     InputError
-        If it does something else too.
+        If it also does something else.
     """
     value = body.get("copy_from_namespace")
     if value is None:
@@ -73,12 +73,12 @@ def copied_from(body: Mapping[str, Any]) -> str | None:
 
 
 def parse_write(body: Mapping[str, Any], depth: int) -> Write:
-    """Return the write that a body says.
+    """Parse a write.
 
     Raises
     ------
     InputError, UnsupportedError
-        If it cannot be.
+        If it is not valid.
     """
     known_only(body, _KNOWN, "a write")
     refuse_left_out(body)
@@ -108,7 +108,7 @@ def parse_write(body: Mapping[str, Any], depth: int) -> Write:
 
 
 def refuse_doubled(write: Write) -> None:
-    """Refuse what is no id, and ids that are in a write twice.
+    """Refuse invalid ids, and ids that occur twice in a write.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def _is_one_vector(column: object) -> bool:
 
 
 def _parted(column: object, rows: int) -> list[Any]:
-    """Return the vectors of all documents, which were given as one."""
+    """Return the vectors of all documents, given as one value."""
     flat = one_vector(column)
     if not rows or len(flat) % rows:
         raise InputError(f"the vectors of {rows} documents do not have {len(flat)} numbers together")
@@ -216,7 +216,7 @@ def _patch(value: object, depth: int) -> Patch | None:
 
 
 def shown_written(write: Write, written: Written, milliseconds: int) -> dict[str, Any]:
-    """Return what a write has done, as the dialect tells it."""
+    """Return the result of a write in the dialect's form."""
     affected = written.upserted + written.patched + written.deleted
     shown: dict[str, Any] = {
         "status": "OK",

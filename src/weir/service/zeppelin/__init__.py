@@ -1,4 +1,4 @@
-"""The dialect of Zeppelin: its public API, as calls of :mod:`weir.namespaces`, and the answers."""
+"""The Zeppelin dialect: its public API as calls of :mod:`weir.namespaces`, and the results."""
 
 from __future__ import annotations
 

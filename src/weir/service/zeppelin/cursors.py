@@ -1,4 +1,4 @@
-"""Cursors: where a query goes on, signed, and bound to the query and to whose key it was given to."""
+"""Cursors: signed positions for continuing a query, bound to the query and the caller's key."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PATH = "security/cursor-secret"
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a query goes on.
+    """The position at which a query continues.
 
     Parameters
     ----------
     token : str
-        The state it sees.
+        The state it reads.
     offset : int
-        How many candidates were returned before.
+        How many candidates were already returned.
     """
 
     token: str
@@ -39,7 +39,7 @@ class Cursor:
 
 
 class Cursors:
-    """Signs cursors, with a secret that the processes on a root share.
+    """Signs cursors with a secret shared by the processes on a root.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Cursors:
         Raises
         ------
         Refusal
-            400 if it was not given for this query, to this key, or by this service.
+            400 if it was not issued for this query, to this key, or by this service.
         """
         stale = Refusal(
             400,

@@ -1,4 +1,4 @@
-"""How the dialect tells of a request that is refused."""
+"""The error format of the dialect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CODES = {
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A request that was refused: why, and whether it may go through later."""
+    """An error: its cause, and whether a retry may succeed."""
 
     code: str
     error: str
@@ -42,7 +42,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def envelope(refusal: Refusal, request_id: str) -> Refused:
-    """Return the content of the answer."""
+    """Return the content of the response."""
     code, message = _CODES.get(refusal.code, (refusal.code, None))
     text = message or refusal.message
     if code == "VALIDATION_ERROR" and not text.startswith("validation error"):

@@ -25,12 +25,12 @@ _MEMBERS = {
 
 
 def parse_filter(value: object, depth: int) -> Filter:
-    """Return the filter that a value in JSON says.
+    """Parse a filter in JSON.
 
     Raises
     ------
     InputError
-        If it is none, nested deeper, or too large.
+        If it is not a filter, nested too deeply, or too large.
 
     Examples
     --------

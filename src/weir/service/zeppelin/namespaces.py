@@ -1,4 +1,4 @@
-"""Namespaces as the dialect makes and shows them."""
+"""Creation and display of namespaces."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _FAILURES_DEGRADED = 5
 
 
 def definition_of(body: Mapping[str, Any]) -> Definition:
-    """Return the namespace that a body asks for.
+    """Parse the definition of a namespace.
 
     Raises
     ------
     InputError
-        If it cannot be.
+        If it is not valid.
     """
     known_only(body, members(Create), "a namespace")
     if body.get("dimensions") is None:
@@ -97,7 +97,7 @@ def _index_config(value: object, before: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _index(config: Mapping[str, Any], dimensions: int) -> dict[str, Any]:
-    """Return the index that a configuration stands for."""
+    """Return the index for a configuration."""
     kind = _KINDS[config["quantization"]]
     index: dict[str, Any] = {"kind": kind, "num_partitions": config["nlist"]}
     if kind == "IVF_PQ":
@@ -109,12 +109,12 @@ def _index(config: Mapping[str, Any], dimensions: int) -> dict[str, Any]:
 
 
 def with_index_config(definition: Definition, value: object) -> Definition:
-    """Return a definition with another configuration of its index, which the next compaction goes by.
+    """Return a definition with another index configuration, used by the next compaction.
 
     Raises
     ------
     InputError
-        If there is no such configuration.
+        If the configuration is not valid.
     """
     if not mapping(value, "index_config"):
         raise InputError("index_config says at least one thing")
@@ -127,7 +127,7 @@ def with_index_config(definition: Definition, value: object) -> Definition:
 
 
 def is_same(one: Definition, other: Definition) -> bool:
-    """Whether two namespaces were asked for alike."""
+    """Whether two definitions are the same."""
 
     def asked(definition: Definition) -> object:
         texts = {name: field.full_text for name, field in definition.attributes.items() if field.full_text}
@@ -138,13 +138,13 @@ def is_same(one: Definition, other: Definition) -> bool:
 
 
 def moment(value: Any) -> str:
-    """Return a moment as the dialect tells it."""
+    """Format a time."""
     text: str = value.isoformat()
     return text
 
 
 def shown_namespace(namespace: Namespace) -> dict[str, Any]:
-    """Return a namespace as the dialect shows it."""
+    """Return a namespace in the dialect's form."""
     opened = namespace.opened()
     definition = opened.definition
     statistics = statistics_of(namespace, fresh=True)
@@ -188,7 +188,7 @@ def shown_namespace(namespace: Namespace) -> dict[str, Any]:
 
 
 def shown_compaction(namespace: Namespace) -> dict[str, Any]:
-    """Return how far a namespace is merged."""
+    """Return the merge progress of a namespace."""
     opened = namespace.opened()
     status = opened.table.status()
     waiting = uncompacted(opened.table, status, opened.entries)

@@ -1,4 +1,4 @@
-"""Queries of the dialect: candidates of sources, fused, ranked again, grouped, counted and paged."""
+"""Queries of the dialect: candidates of several sources, fused, reranked, grouped, counted and paged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LEAST_CANDIDATES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One ranking that candidates come from."""
+    """A ranking that yields candidates."""
 
     type: str
     ranking: Ranking | None = None
@@ -48,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One query, checked as far as that needs no namespace."""
+    """A query, checked as far as possible without a namespace."""
 
     body: Mapping[str, Any]
     path: str
@@ -71,7 +71,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Candidate:
-    """A document, with what each source says of it."""
+    """A document, with its scores from each source."""
 
     document: dict[str, Any]
     score: float = 0.0
@@ -80,12 +80,12 @@ class Candidate:
 
 
 def parse_query(body: Mapping[str, Any], *, depth: int, default_top_k: int, default_nprobe: int) -> Asked:
-    """Return the query that a body asks.
+    """Parse a query.
 
     Raises
     ------
     InputError, UnsupportedError
-        If it cannot be asked.
+        If it is not valid.
     """
     known_only(body, members(QueryBody), "a query")
     top_k = _count(body, "top_k", default_top_k, MOST_ROWS)
@@ -165,7 +165,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 
 
 def _typed(value: object, what: str, members_of: Mapping[str, set[str]]) -> Mapping[str, Any] | None:
-    """Return a member that says by ``type`` what it is; None for the types that say nothing."""
+    """Return a member tagged by ``type``; None for the types that mean nothing."""
     if value is None:
         return None
     asked = mapping(value, what)
@@ -238,12 +238,12 @@ def _fusion(value: object, sources: int) -> Mapping[str, Any]:
 
 
 def answer_query(namespace: Namespace, asked: Asked, cursors: Cursors, key_id: str) -> dict[str, Any]:
-    """Return what a query finds, as the dialect tells it.
+    """Return the result of a query in the dialect's form.
 
     Raises
     ------
     InputError, Refusal
-        If it cannot be asked of the namespace.
+        If the namespace does not support it.
     """
     definition = namespace.definition
     cursor = _cursor(asked, namespace, cursors, key_id)
@@ -312,7 +312,7 @@ def _cursor(asked: Asked, namespace: Namespace, cursors: Cursors, key_id: str) -
 
 
 def _needed(asked: Asked) -> list[str] | None:
-    """Return the attributes that the answer is made of; None for all."""
+    """Return the attributes needed for the response; None for all."""
     also = [*asked.facets, *([asked.grouping[0]] if asked.grouping else [])]
     if not asked.include_attributes:
         return also
@@ -364,7 +364,7 @@ def _check_texts(ranking: Any, attributes: Mapping[str, Any]) -> None:
 
 
 def _scored(rows: pa.Table, source: Source, metric: Metric) -> list[tuple[dict[str, Any], float]]:
-    """Return documents and scores, best first, equal ones in the order of their ids."""
+    """Return documents and scores, best first, ties ordered by id."""
     documents = documents_of(rows, rows.schema.names)
     scored = [(document, float(document.pop(DISTANCE))) for document in documents]
     if source.type == "ann" and metric is Metric.DOT:
@@ -405,7 +405,7 @@ def _fused(tables: Sequence[list[tuple[dict[str, Any], float]]], asked: Asked) -
 def _reranked(
     namespace: Namespace, candidates: list[Candidate], asked: Asked, state: State, metric: Metric
 ) -> list[Candidate]:
-    """Return candidates in the order of another ranking of themselves alone."""
+    """Return candidates reranked by another ranking."""
     assert asked.rerank is not None
     if not candidates:
         return candidates
@@ -450,7 +450,7 @@ def _as_key(value: object) -> str:
 def _page(
     candidates: Sequence[Candidate], asked: Asked, offset: int
 ) -> tuple[list[Candidate], list[tuple[str, list[Candidate]]] | None, bool]:
-    """Return what a page has, in groups if that is asked for, and whether nothing comes after it."""
+    """Return a page, grouped if requested, and whether it is the last one."""
     end = offset + asked.top_k
     if asked.grouping is None:
         return list(candidates[offset:end]), None, end >= len(candidates)
@@ -481,7 +481,7 @@ def _shown(one: Candidate, asked: Asked) -> dict[str, Any]:
 
 
 def _short(score: float) -> float:
-    """Return a score as float32 has it, in as few digits."""
+    """Return a score with as few digits as float32 needs."""
     return float(str(np.float32(score))) if np.isfinite(score) else 3.4028235e38
 
 
@@ -537,7 +537,7 @@ def _explained(asked: Asked, page: Sequence[Candidate]) -> dict[str, Any]:
 
 
 def _state(namespace: Namespace, answer: Answer) -> dict[str, Any]:
-    """Return which state an answer is of, how old that is, and how many rows no vector index covers."""
+    """Return the state of a response, its age, and the number of rows without a vector index."""
     return {
         "snapshot": answer.token,
         "snapshot_age_ms": int((time.monotonic() - answer.taken) * 1000),

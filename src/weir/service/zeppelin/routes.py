@@ -1,4 +1,4 @@
-"""The paths of the dialect: each reads a request, calls the namespaces, and tells what came of it."""
+"""The routes of the dialect: each parses a request, calls the namespaces, and returns the result."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _Calls:
         return decoded(raw) if raw.strip() else {}
 
     async def _run(self, namespace: Namespace, work: Any, *arguments: Any, reads: bool = False) -> Any:
-        """Run something on a namespace that has to be there; of a read nobody waits for the end."""
+        """Run something on an existing namespace; a read ends if its request is abandoned."""
         run = self._service.read if reads else self._service.run
         try:
             return await run(work, *arguments)
@@ -119,7 +119,7 @@ class _Calls:
     # ---- namespaces ------------------------------------------------------------------------------------
 
     async def create(self, request: HttpRequest, call: Call) -> Response:
-        """Make a namespace, or find that there is one that was asked for alike."""
+        """Create a namespace, or confirm that the same one exists."""
         body = await self._body(request)
         name = body.get("name")
         if name is not None and not isinstance(name, str):
@@ -167,12 +167,12 @@ class _Calls:
         return json_answer({"state": "deleting"}, 202)
 
     async def compaction(self, request: HttpRequest, call: Call) -> Response:
-        """Show how far a namespace is merged."""
+        """Show the merge progress of a namespace."""
         namespace = self._namespace(request, call)
         return json_answer(await self._run(namespace, shown_compaction, namespace))
 
     async def compact(self, request: HttpRequest, call: Call) -> Response:
-        """Merge and index what waits for it, in the background."""
+        """Merge and index pending rows in the background."""
         namespace = self._namespace(request, call, writes=True)
         shown = await self._run(namespace, shown_compaction, namespace)
         if not shown["uncompacted_fragments"]:
@@ -181,7 +181,7 @@ class _Calls:
         return json_answer({**shown, "status": "accepted"}, 202)
 
     async def hydrate(self, request: HttpRequest, call: Call) -> Response:
-        """Read what the next query will need, in the background."""
+        """Warm the cache for the next query, in the background."""
         namespace = self._namespace(request, call)
         shown = await self._run(namespace, shown_compaction, namespace)
         if shown["active_segment"] is None:
@@ -190,7 +190,7 @@ class _Calls:
         return json_answer({"namespace": namespace.name, "segment_id": shown["active_segment"]}, 202)
 
     async def index_config(self, request: HttpRequest, call: Call) -> Response:
-        """Change how vectors are indexed from the next compaction on."""
+        """Change the vector index from the next compaction on."""
         namespace = self._namespace(request, call, writes=True)
         body = await self._body(request)
 
@@ -214,7 +214,7 @@ class _Calls:
         )
 
     async def manifest(self, request: HttpRequest, call: Call) -> Response:
-        """Show what a namespace is made of."""
+        """Show the structure of a namespace."""
         namespace = self._namespace(request, call)
 
         def shown() -> dict[str, Any]:
@@ -429,7 +429,7 @@ class _Calls:
         return [known for name in sorted(found) if (known := self._snapshot(namespace, name)) is not None]
 
     def _as_of(self, namespace: Namespace, as_of: str, present: int) -> dict[str, Any] | None:
-        """Return the snapshot that a point in time stands for; None for the present state."""
+        """Return the snapshot for a point in time; None for the current state."""
         if as_of == "latest":
             return None
         generation = digits(as_of)
@@ -453,7 +453,7 @@ class _Calls:
         return known
 
     async def pin(self, request: HttpRequest, call: Call) -> Response:
-        """Keep the present state under a name."""
+        """Save the current state under a name."""
         namespace = self._namespace(request, call, writes=True)
         name = _snapshot_name(request)
 
@@ -479,7 +479,7 @@ class _Calls:
         return json_answer(shown, 201)
 
     async def show_pin(self, request: HttpRequest, call: Call) -> Response:
-        """Show a state that is kept."""
+        """Show a saved state."""
         namespace = self._namespace(request, call)
         name = _snapshot_name(request)
         known = await self._run(namespace, self._snapshot, namespace, name)
@@ -488,14 +488,14 @@ class _Calls:
         return json_answer(_shown_pin(known))
 
     async def pins(self, request: HttpRequest, call: Call) -> Response:
-        """List the states that are kept."""
+        """List the saved states."""
         namespace = self._namespace(request, call)
 
         found = await self._run(namespace, self._snapshots, namespace)
         return json_answer({"snapshots": [_shown_pin(one) for one in found]})
 
     async def unpin(self, request: HttpRequest, call: Call) -> Response:
-        """Keep a state no longer."""
+        """Delete a saved state."""
         namespace = self._namespace(request, call, writes=True)
         name = _snapshot_name(request)
 
@@ -513,7 +513,7 @@ class _Calls:
         return Response(status_code=204)
 
     async def clone(self, request: HttpRequest, call: Call) -> Response:
-        """Copy a state of a namespace to be another one."""
+        """Copy a state of a namespace to a new one."""
         namespace = self._namespace(request, call)
         body = await self._body(request)
         known_only(body, members(shapes.Clone), "a clone")
@@ -554,12 +554,12 @@ class _Calls:
         return knobs
 
     async def config(self, request: HttpRequest, call: Call) -> Response:
-        """Show what queries go by that do not say it themselves."""
+        """Show the query defaults."""
         self._service.admin(call)
         return json_answer(await self._service.run(self._knobs))
 
     async def change_config(self, request: HttpRequest, call: Call) -> Response:
-        """Change what queries go by that do not say it themselves."""
+        """Change the query defaults."""
         self._service.admin(call)
         body = await self._body(request)
         known_only(body, members(shapes.Config), "the configuration of queries")
@@ -605,7 +605,7 @@ class _Calls:
         )
 
     async def create_key(self, request: HttpRequest, call: Call) -> Response:
-        """Make a key."""
+        """Create a key."""
         self._service.admin(call)
         body = await self._body(request)
         if "principal_id" in body:
@@ -625,7 +625,7 @@ class _Calls:
         )
 
     async def rotate_key(self, request: HttpRequest, call: Call) -> Response:
-        """Give a key another text."""
+        """Replace the secret of a key."""
         self._service.admin(call)
         body = await self._body(request)
         known_only(body, members(shapes.Rotate), "a rotation")
@@ -649,7 +649,7 @@ class _Calls:
         )
 
     async def revoke_key(self, request: HttpRequest, call: Call) -> Response:
-        """Let a key be good no more."""
+        """Revoke a key."""
         self._service.admin(call)
         id = request.path_params["key_id"]
         await self._service.run(self._service.keys.revoke, id)
@@ -657,7 +657,7 @@ class _Calls:
         return json_answer({"key_id": id, "policy_version": 1})
 
     async def disabled(self, request: HttpRequest, call: Call) -> Response:
-        """Say that a part of the dialect is switched off."""
+        """Report that a part of the dialect is disabled."""
         feature = next(part for part in reversed(request.url.path.split("/")) if part in _SWITCHED_OFF)
         raise _disabled(_SWITCHED_OFF[feature])
 
@@ -667,7 +667,7 @@ def _disabled(feature: str) -> Refusal:
 
 
 def _moment_of(text: str) -> datetime | None:
-    """Return the moment that a text is; None if it is none."""
+    """Parse a time; None if it is not one."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -772,7 +772,7 @@ def _columnar(asked: Mapping[str, Any]) -> Documents:
 
 
 def _short_floats(shown: dict[str, Any]) -> dict[str, Any]:
-    """Return vectors in as few digits as float32 needs."""
+    """Return vectors with as few digits as float32 needs."""
     for one in shown["results"]:
         if "values" in one:
             one["values"] = [float(text) for text in np.asarray(one["values"], np.float32).astype(str)]

@@ -1,4 +1,4 @@
-"""What clients of the dialect send and get, as types: the description of the calls is made of them."""
+"""The request and response types of the dialect, from which the API description is generated."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class IndexConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Create(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A namespace to be made."""
+    """A namespace to create."""
 
     dimensions: Annotated[int, Meta(ge=1, le=10_752)]
     name: Name | UnsetType | None = UNSET
@@ -109,19 +109,19 @@ class NamespaceShape(msgspec.Struct, kw_only=True):
 
 
 class Created(NamespaceShape, kw_only=True):
-    """A namespace that was made, or was there and was asked for alike."""
+    """A namespace that was created, or existed with the same definition."""
 
     warning: str
 
 
 class State(msgspec.Struct, kw_only=True):
-    """What becomes of a namespace."""
+    """The status of a namespace."""
 
     state: Literal["deleting"]
 
 
 class Compaction(msgspec.Struct, kw_only=True):
-    """How far a namespace is merged."""
+    """The merge progress of a namespace."""
 
     namespace: str
     manifest_generation: int
@@ -133,20 +133,20 @@ class Compaction(msgspec.Struct, kw_only=True):
 
 
 class Compacting(Compaction, kw_only=True):
-    """Whether a compaction begins."""
+    """Whether a compaction starts."""
 
     status: Literal["noop", "accepted"]
 
 
 class Hydrating(msgspec.Struct, kw_only=True):
-    """What is being read."""
+    """What is being cached."""
 
     namespace: str
     segment_id: str
 
 
 class IndexConfigured(msgspec.Struct, kw_only=True):
-    """How vectors are indexed from the next compaction on."""
+    """The vector index from the next compaction on."""
 
     namespace: str
     index_config: IndexConfig
@@ -155,7 +155,7 @@ class IndexConfigured(msgspec.Struct, kw_only=True):
 
 
 class FragmentShape(msgspec.Struct, kw_only=True):
-    """A log entry or a generation that is not merged."""
+    """An unmerged log entry or generation."""
 
     id: str
     key: str
@@ -178,7 +178,7 @@ class SegmentShape(msgspec.Struct, kw_only=True):
 
 
 class ManifestShape(msgspec.Struct, kw_only=True):
-    """What a namespace is made of."""
+    """The structure of a namespace."""
 
     fragments: list[FragmentShape]
     segments: list[SegmentShape]
@@ -205,27 +205,27 @@ class VectorShape(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Upsert(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Vectors to be written; in MessagePack also ``columnar``."""
+    """Vectors to write; in MessagePack also ``columnar``."""
 
     vectors: Annotated[list[VectorShape], Meta(min_length=1)] | UnsetType = UNSET
     columnar: Any | UnsetType = UNSET
 
 
 class Upserted(msgspec.Struct, kw_only=True):
-    """How many vectors were written."""
+    """The number of vectors written."""
 
     upserted: int
 
 
 class Deletion(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Vectors to be deleted: by their ids, or by a filter."""
+    """Vectors to delete, by ids or by a filter."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=10000)] | UnsetType | None = UNSET
     filter: Filter | UnsetType | None = UNSET
 
 
 class Fetch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Vectors to be returned by their ids."""
+    """Vectors to return, by ids."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=10_000)]
     include_vector: bool | UnsetType | None = UNSET
@@ -243,14 +243,14 @@ class FetchedVector(msgspec.Struct, kw_only=True):
 
 
 class Fetched(msgspec.Struct, kw_only=True):
-    """Vectors, and ids that there are not."""
+    """Vectors, and ids that do not exist."""
 
     results: list[FetchedVector]
     missing: list[str]
 
 
 class QueryBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A query: sources, and what is made of their candidates."""
+    """A query: sources, and the processing of their candidates."""
 
     vector: Vector | UnsetType | None = UNSET
     rank_by: list[Any] | UnsetType | None = UNSET
@@ -273,7 +273,7 @@ class QueryBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """A vector that was found."""
+    """A vector in a result."""
 
     id: str
     score: float
@@ -288,7 +288,7 @@ class Group(msgspec.Struct, kw_only=True):
 
 
 class QueryAnswer(msgspec.Struct, kw_only=True):
-    """What a query found."""
+    """The result of a query."""
 
     results: list[Result]
     scanned_fragments: int
@@ -307,7 +307,7 @@ class BatchBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class OneOfBatch(msgspec.Struct, kw_only=True):
-    """What became of one query of several."""
+    """The outcome of one of several queries."""
 
     ok: bool
     metadata: dict[str, Any]
@@ -316,13 +316,13 @@ class OneOfBatch(msgspec.Struct, kw_only=True):
 
 
 class BatchAnswer(msgspec.Struct, kw_only=True):
-    """What became of each query."""
+    """The outcomes of several queries."""
 
     results: list[OneOfBatch]
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """A state that is kept."""
+    """A saved state."""
 
     name: str
     generation: int
@@ -330,13 +330,13 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
 
 class Snapshots(msgspec.Struct, kw_only=True):
-    """The states that are kept."""
+    """The saved states."""
 
     snapshots: list[Snapshot]
 
 
 class Clone(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which state becomes which namespace."""
+    """Which state to copy to which namespace."""
 
     target: Name
     as_of: str
@@ -354,7 +354,7 @@ class Cloned(msgspec.Struct, kw_only=True):
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What queries go by that do not say it themselves."""
+    """The query defaults."""
 
     default_nprobe: Annotated[int, Meta(ge=1, le=256)] | UnsetType = UNSET
     default_top_k: Count | UnsetType = UNSET
@@ -365,7 +365,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CreateKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key to be made."""
+    """A key to create."""
 
     name: Annotated[str, Meta(min_length=1)]
     role: Literal["admin", "writer", "reader"]
@@ -374,14 +374,14 @@ class CreateKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Rotate(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How a key is rotated."""
+    """How to rotate a key."""
 
     overlap_secs: int | UnsetType | None = UNSET
     expires_in_secs: Annotated[int, Meta(ge=1, le=10**9)] | UnsetType | None = UNSET
 
 
 class CreatedKey(msgspec.Struct, kw_only=True):
-    """A key, whose text is shown once."""
+    """A key with its text, which is shown once."""
 
     id: str
     key: str
@@ -392,14 +392,14 @@ class CreatedKey(msgspec.Struct, kw_only=True):
 
 
 class RevokedKey(msgspec.Struct, kw_only=True):
-    """A key that is good no more."""
+    """A revoked key."""
 
     key_id: str
     policy_version: int
 
 
 class KeyShape(msgspec.Struct, kw_only=True):
-    """A key, without its text."""
+    """A key without its text."""
 
     key_id: str
     name: str
