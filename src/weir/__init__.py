@@ -1,4 +1,4 @@
-"""Weir: stream fresh rows into Lance tables.
+"""Weir: streaming upserts and deletes into Lance tables.
 
 Upserts and deletes are durable when acknowledged, visible to strong readers at once, and merged into
 the table by jobs that run beside the writers. See :func:`weir.create` for an example.

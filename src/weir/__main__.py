@@ -1,4 +1,4 @@
-"""``python -m weir``: the program ``weir``, also where the scripts of the environment are not found."""
+"""``python -m weir``: runs the program ``weir`` even where the environment's scripts are not on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options, as frozen dataclasses: each field with its unit, default and meaning; and defaults of services."""
+"""Options, as frozen dataclasses: each field with its unit, default and meaning; and service defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tables and reports show themselves in a notebook: plain HTML tables, without a style of their own."""
+"""Display of tables and reports in notebooks: plain HTML tables without their own style."""
 
 from __future__ import annotations
 

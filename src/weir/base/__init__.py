@@ -1,1 +1,1 @@
-"""The Lance base table: making it, reading and changing its MemWAL index, merging into it."""
+"""The Lance base table: creating it, reading and changing its MemWAL index, merging into it."""

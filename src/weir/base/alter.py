@@ -1,4 +1,4 @@
-"""Changing the columns of the base table: all that is asked for in one version, or nothing.
+"""Altering the columns of the base table, in one atomic version.
 
 Columns are told from each other by their field ids, in the base table, in generations and in the log. So a
 renamed column keeps its values wherever they are, one that is dropped and added again is another one, and

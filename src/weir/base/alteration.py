@@ -1,4 +1,4 @@
-"""What an ``alter`` asks for, and the columns that a table has afterwards; without I/O."""
+"""The request of an ``alter``, and the columns that result from it; without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a new table only takes rows, checked against its columns."""
+"""Validation of append-only tables: whether the columns of a new table permit it."""
 
 from __future__ import annotations
 

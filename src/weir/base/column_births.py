@@ -1,4 +1,4 @@
-"""The births of a table's columns (:mod:`weir.format.field_births`), also of those that plain Lance adds.
+"""The births of a table's columns (:mod:`weir.format.field_births`), including columns added by plain Lance.
 
 A column that is marked costs nothing. For one that is not, the versions before are looked at, newest first,
 until one lacks the column: it came with the version after. A version that was restored goes on from the one

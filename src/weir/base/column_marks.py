@@ -1,4 +1,4 @@
-"""Marking the columns of a table with their births (:mod:`weir.format.field_births`), where they have none.
+"""Marking columns of a table with their births (:mod:`weir.format.field_births`) where these are missing.
 
 Those of a table that the library has set up, or an older Weir, have no mark, nor have those that plain Lance
 adds. Whoever is about to write rows marks them first, in a version of its own; and records of which columns a

@@ -1,4 +1,4 @@
-"""Copying a version of the base table to another place, where it is found when all of it is there."""
+"""Copying a version of the base table to another location, where it becomes visible once complete."""
 
 from __future__ import annotations
 

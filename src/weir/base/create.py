@@ -1,4 +1,4 @@
-"""Making base tables: new ones, and existing Lance datasets that become Weir tables."""
+"""Creating base tables: new ones, and Lance datasets that become Weir tables."""
 
 from __future__ import annotations
 

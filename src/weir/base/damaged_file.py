@@ -1,4 +1,4 @@
-"""Finding the file of a local Lance dataset that is damaged, where the library's error names none."""
+"""Locating the damaged file of a local Lance dataset when the library's error does not name it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The field ids of a Lance dataset, as those of the schemas of the rows that it holds."""
+"""The field ids of a Lance dataset, applied to the schemas of its rows."""
 
 from __future__ import annotations
 

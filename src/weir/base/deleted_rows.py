@@ -1,4 +1,4 @@
-"""The deletion files of a version, looked at before rows are read with them.
+"""Checking the deletion files of a version before rows are read with them.
 
 A deletion file that is another one, or of which a bit has turned over, breaks nothing: rows that were
 replaced come back beside the new ones. So what its manifest says of it, how many rows it deletes, and the

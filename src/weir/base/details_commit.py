@@ -1,4 +1,4 @@
-"""Changing the details of the MemWAL index without losing what others commit meanwhile."""
+"""Changing the details of the MemWAL index without losing concurrent commits."""
 
 from __future__ import annotations
 

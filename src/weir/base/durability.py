@@ -1,4 +1,4 @@
-"""Versions of the base table that are on the disk before anybody can find them.
+"""Making versions of the base table durable before they become visible.
 
 On local disk the library syncs nothing, and what was not synced is gone or empty after a loss of power:
 a manifest without its bytes, or a good one that refers to files without theirs. So Weir never lets the

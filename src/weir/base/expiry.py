@@ -1,4 +1,4 @@
-"""When the rows of a new table expire, checked against its columns."""
+"""Validation of row expiry: whether the columns of a new table permit it."""
 
 from __future__ import annotations
 

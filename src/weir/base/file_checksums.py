@@ -1,4 +1,4 @@
-"""Checksums of the base table's files on local disk: taken when Weir commits them, compared by who asks.
+"""Checksums of the base table's files on local disk: taken at each commit by Weir, compared on demand.
 
 Beside the files, since the library has no place for them (:mod:`weir.format.file_checksums`). On an object
 store there are none: it keeps checksums of its own, and everything would have to be sent once more. Files

@@ -1,4 +1,4 @@
-"""Details of a MemWAL index that begin anew: for a table whose base came from another without its shards.
+"""Fresh details of a MemWAL index, for a table whose base came from another one without its shards.
 
 Lance copies the details of the MemWAL index wherever it copies a manifest: into clones, branches and plain
 copies. ``_mem_wal`` it leaves behind. What the details say of shards is then about shards of another table.

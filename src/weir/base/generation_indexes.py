@@ -1,4 +1,4 @@
-"""Which indexes the generations of a table are to have, as its base table says."""
+"""Which indexes the generations of a table get, according to its base table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of indexes, compared with what was written before an answer or a new index is made of them."""
+"""Checking index files against what was written, before they are used for results or new indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking the library which indexes a dataset has."""
+"""Listing the indexes of a dataset through the library."""
 
 from __future__ import annotations
 

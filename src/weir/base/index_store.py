@@ -1,4 +1,4 @@
-"""Where the files of an index lie: below the table, or below the one that it was branched or cloned from."""
+"""Where the files of an index are: below the table, or below its source if it is a branch or clone."""
 
 from __future__ import annotations
 

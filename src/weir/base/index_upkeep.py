@@ -1,4 +1,4 @@
-"""Keeping the indexes of the base table up with its rows: what each lacks, built piece by piece.
+"""Index upkeep: what each index of the base table lacks, built piece by piece.
 
 Merged rows are in fragments that no index covers yet; the library searches those by reading them. An
 index is extended by segments over such fragments, which can be built anywhere and are committed

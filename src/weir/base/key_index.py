@@ -1,4 +1,4 @@
-"""The BTREE indexes on the primary key of the base table, which make lookups by key cheap.
+"""The BTREE indexes on the primary key of the base table, which make key lookups cheap.
 
 A single key column has one index. Lance has no index over several columns, so every column of a
 composite key has its own, and a lookup intersects them. Merged rows are not in an index until it is

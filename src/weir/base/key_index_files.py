@@ -1,4 +1,4 @@
-"""The files of the key index, looked at before rows are looked up by them.
+"""Checking the files of the key index before key lookups use them.
 
 A bit that turned over in them, or zeros, break nothing: keys that are there are not found, and a merge leaves
 the rows in place that it should replace. So the table of pages of each segment is compared with its checksum

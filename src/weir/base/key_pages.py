@@ -1,4 +1,4 @@
-"""Finding rows of the base table by key, straight in the pages of its key index.
+"""Key lookups in the base table, directly in the pages of its key index.
 
 For a single key the library spends more time planning a query than reading what the plan reads. Its BTREE is
 two files per segment: ``page_data.lance`` holds every value with its row address, ordered by value, in pages

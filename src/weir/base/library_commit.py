@@ -1,4 +1,4 @@
-"""Letting the library commit to the base table, again after every conflict."""
+"""Commits to the base table through the library, retried after every conflict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Lance library's exceptions mean.
+"""Classification of the Lance library's exceptions.
 
 The library raises plain ``OSError`` and ``ValueError``; only their text tells what happened. The texts
 are matched here and nowhere else, and a test provokes every one of them with the library itself.

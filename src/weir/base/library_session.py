@@ -1,4 +1,4 @@
-"""What the library keeps of a table's indexes from version to version, and when to begin anew.
+"""The library's cache of a table's indexes across versions, and when to start a new one.
 
 Datasets that are checked out of each other share a session of the library: what it has opened of indexes,
 and what it has read of files. It lets go of something only when it is full, by a nominal size in bytes. Every

@@ -1,4 +1,4 @@
-"""Which history of a table this process goes by: another one since a backup was restored in its place.
+"""The history of a table that this process follows: a new one once a backup was restored in its place.
 
 Objects never change under their names, and that is what caches rely on. A backup that is put in the place of
 a table breaks it: what comes after the moment it was taken has the names of before, and other contents.

@@ -1,4 +1,4 @@
-"""The merge engine that a new table is to have, checked against its columns."""
+"""Validation of merge engines: whether the columns of a new table permit one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The marks of a merge besides the generation it has taken in: a guard, and how far deletes have come.
+"""Two further marks of a merge: a guard against repetition, and the progress of deletes.
 
 A merge commit marks the last generation it has taken in, and the library refuses the commit if the
 mark is not above the one recorded. That is enough for two mergers with the same run of generations,

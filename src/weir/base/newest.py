@@ -1,4 +1,4 @@
-"""Which version of a table somebody in this process has seen, perhaps with other columns than before.
+"""The newest version of a table seen in this process, perhaps with other columns than before.
 
 Whoever writes for long goes by the columns it has begun with, and is not to ask the store before each write
 whether they are still those. Whoever alters them, opens the table, or reads and finds them altered, says so.

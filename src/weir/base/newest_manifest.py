@@ -1,4 +1,4 @@
-"""The newest manifest of a table, read while the library reads it too, which hands out half of it."""
+"""Reading the newest manifest of a table in parallel with the library, which exposes only half of it."""
 
 from __future__ import annotations
 

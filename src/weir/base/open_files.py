@@ -1,4 +1,4 @@
-"""Files of the library that are read again and again: open, but no more than some of them, and not for ever.
+"""Files that the library reads repeatedly, kept open within limits of number and time.
 
 What is kept in memory of a file says little of what it costs to have it open: a process that merges all day
 would have the files of every index open that it has ever read, until it may open no more. Most of them are of

@@ -1,4 +1,4 @@
-"""The version that a commit is made on top of, looked at again right before the commit is published.
+"""The predecessor of a commit, checked again right before the commit is published.
 
 Nothing else would tell that a backup was put in the place of a table meanwhile: the number that comes after
 is free again, and whoever takes it puts what has become of the former table above the restored one.

@@ -1,4 +1,4 @@
-"""What an ``alter`` changes of a table besides its columns: when rows expire, and how they are sorted."""
+"""The properties that an ``alter`` can change besides columns: expiry and sort order."""
 
 from __future__ import annotations
 

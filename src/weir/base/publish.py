@@ -1,4 +1,4 @@
-"""Publishing a new version of the table that Weir has the library build: of its MemWAL index, or its schema.
+"""Publishing a new version of the table that Weir has the library build: of its MemWAL index or its schema.
 
 The library cannot do this safely. Its commit of a ``CreateIndex`` never conflicts with a
 ``merge_insert`` that was committed since the version it read: it replaces the index all the same, and

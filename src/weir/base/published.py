@@ -1,4 +1,4 @@
-"""Shard snapshots as the MemWAL index publishes them: read without opening any shard manifest.
+"""Shard snapshots as published in the MemWAL index: read without opening any shard manifest.
 
 Lance MemWAL spec, "Shard Snapshot Storage": inline in the index details for few shards, in a file of its
 own for many. The file is written under the id that the index will have, and then published with it; if it

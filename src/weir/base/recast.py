@@ -1,4 +1,4 @@
-"""Writing columns of the base table anew, in a wider type, beside the data there is.
+"""Rewriting columns of the base table in a wider type, beside the existing data.
 
 Every fragment gets one more data file with the columns in their new type, and its older files give them up:
 in Lance's words, the file's field is ``-2``. Other columns stay where they are.

@@ -1,4 +1,4 @@
-"""Replacing rows of the base table and recording merge progress, as one version that many tasks have made.
+"""Replacing rows of the base table and recording merge progress, as one version made by many tasks.
 
 A merge of the library's, ``merge_insert``, is one call on one machine. Here the parts of it are calls of
 their own: new fragments are written (:func:`write_fragment_files`), rows are marked as deleted in the

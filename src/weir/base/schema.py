@@ -1,4 +1,4 @@
-"""Which schemas a base table may have, and how the primary key is recorded in one.
+"""Which schemas a base table may have, and how the primary key is recorded in them.
 
 Lance records an unenforced primary key in the metadata of its fields (Lance table format spec,
 "Unenforced Primary Key"): every key column carries :data:`KEY_FIELD`, and :data:`KEY_POSITION` counts

@@ -1,4 +1,4 @@
-"""Temporary files, in which the library builds and reads what Weir then stores or has loaded itself."""
+"""Temporary files in which the library builds and reads objects that Weir stores or loads itself."""
 
 from __future__ import annotations
 

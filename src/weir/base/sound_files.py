@@ -1,4 +1,4 @@
-"""Files of the base table that were found to be what was written, so that a process looks at each once."""
+"""Files of the base table that were found intact, so that a process checks each only once."""
 
 from __future__ import annotations
 

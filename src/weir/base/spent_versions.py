@@ -1,4 +1,4 @@
-"""Numbers of versions that were set aside after a loss of power: nobody else gets them.
+"""Version numbers that were set aside after a power loss, and are never reused.
 
 A version that cannot be read is moved out of the way when one above it can be, so its number is free, and is
 below the newest. Whoever was about to commit under it, with a plan from before, would succeed, and nobody

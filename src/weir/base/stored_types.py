@@ -1,4 +1,4 @@
-"""Types of columns that a table cannot keep, or that the released library cannot read back from its log."""
+"""Column types that a table cannot store, or that the released library cannot read back from its log."""
 
 from __future__ import annotations
 

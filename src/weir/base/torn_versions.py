@@ -1,4 +1,4 @@
-"""Versions of the base table that a loss of power has torn: finding them, and setting them aside.
+"""Versions of the base table torn by a power loss: finding them and setting them aside.
 
 Whatever Weir commits is on the disk before it can be found (:mod:`weir.base.durability`). Lance alone syncs
 nothing, and the newest versions of a local table that it has committed may come back from a loss of power

@@ -1,4 +1,4 @@
-"""Every version of the base table that exists: what each of them needs, and removing old ones.
+"""The existing versions of the base table: what each of them needs, and removal of old ones.
 
 Lance MemWAL spec, "Garbage Collector": a generation stays as long as a retained version of the base table
 references it. A version references the generations that the shard snapshot in its own MemWAL index lists

@@ -1,4 +1,4 @@
-"""Files that the library has written to a local disk: all of each is there before anything refers to it.
+"""Syncing files that the library wrote to a local disk before anything references them.
 
 The library hands its bytes to a thread that writes them, and may lose what the system said to that. A full
 or failing disk then leaves a short file, and the library goes on to say that all is well. So what Weir is

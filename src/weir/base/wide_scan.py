@@ -1,4 +1,4 @@
-"""Scanning many columns of a dataset: the library looks each of them up among all by its name."""
+"""Scans of many columns, faster than in the library, which looks each up by name among all of them."""
 
 from __future__ import annotations
 

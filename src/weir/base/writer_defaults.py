@@ -1,4 +1,4 @@
-"""The writer options that are recorded with a table, as far as Weir has the same ones.
+"""The writer options recorded with a table, as far as Weir has the same ones.
 
 Lance MemWAL index details, ``writer_config_defaults``: the released library records its own options there
 when it sets a table up. Those whose meaning Weir shares are the defaults of its writers too:

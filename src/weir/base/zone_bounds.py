@@ -1,4 +1,4 @@
-"""The least and the greatest value of a column of the base table, by its zone map.
+"""The minimum and maximum of a column of the base table, from its zone map.
 
 The library's zone map is one file per segment, ``zonemap.lance``, with a row for each zone: the least and the
 greatest value in it, and how many are null. It is read once for a version of the table.

@@ -1,4 +1,4 @@
-"""The row that each change replaced: one lookup per batch of changes, not one per row."""
+"""Before-images: the row that each change replaced, with one lookup per batch of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes as the rows that they replaced and those they made: the form that merges downstream read."""
+"""Changes as before- and after-images: the form for merges in other systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a change feed is read: batches, limits and waiting."""
+"""Options of a change feed: batches, limits and waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes to read next, as a value: ranges of every shard's log, and the places around them."""
+"""A plan of changes to read next, as a value: ranges of every shard's log, and the positions around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stretch of one shard's changes, as a value: a task that any machine can run that reaches the storage."""
+"""A range of one shard's changes, as a value: a task for any machine that can reach the storage."""
 
 from __future__ import annotations
 

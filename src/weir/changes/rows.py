@@ -1,4 +1,4 @@
-"""The rows of the change feed: a table's columns, and what is known of each change.
+"""The rows of the change feed: a table's columns, and metadata of each change.
 
 Everything is done for whole columns. What is the same in every row, such as the shard, is one array that
 is made once and cut to length.

@@ -1,4 +1,4 @@
-"""Changes of a table with a merge engine: what has become of each row, not what was written.
+"""Changes of a table with a merge engine: the resulting rows instead of the written ones.
 
 A write may change a part of a row, or nothing. So the keys of some log entries are looked up before and after
 them, and a row that is there afterwards is an upsert, one that is not any more a delete. Several writes

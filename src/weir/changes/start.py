@@ -1,4 +1,4 @@
-"""Where a change feed begins, and that what comes after it is still there."""
+"""The start of a change feed, and the check that everything after it still exists."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line: what `weir` does, how it is asked, and how it answers."""
+"""The command line: commands, their input and their output."""

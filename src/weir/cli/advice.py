@@ -1,4 +1,4 @@
-"""What errors advise, in words of the command line: the library's advice is written for Python."""
+"""Hints of errors in terms of the command line: the library's hints are written for Python."""
 
 from __future__ import annotations
 

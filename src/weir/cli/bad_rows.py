@@ -1,4 +1,4 @@
-"""What becomes of rows that do not fit a table: an error, or they are left out, counted and kept aside."""
+"""Rows that do not fit the table: an error, or skipped, counted and quarantined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shell of an event store: commands line by line, with history, completion, tables and charts."""
+"""The shell of an event store: commands with history, completion, tables and charts."""
 
 from __future__ import annotations
 

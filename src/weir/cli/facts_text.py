@@ -1,4 +1,4 @@
-"""Nested facts as text: one per line, indented, and lists of alike ones as tables."""
+"""Nested facts as text: one per line, indented, with lists of similar ones as tables."""
 
 from __future__ import annotations
 

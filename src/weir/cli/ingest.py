@@ -1,4 +1,4 @@
-"""Bringing files of rows into a table, batch by batch."""
+"""Ingesting files of rows into a table, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that a person types: with history and completion, in a terminal."""
+"""Line input with history and completion, in a terminal."""
 
 from __future__ import annotations
 

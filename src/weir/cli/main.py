@@ -1,4 +1,4 @@
-"""The entry of the ``weir`` program: runs a command and turns failures into a line and an exit code."""
+"""The entry point of ``weir``: runs a command, and turns failures into a message and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share, and what is made of them."""
+"""Arguments and options shared by several commands, and their conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that cannot drive a terminal."""
+"""Text made safe to print: without control sequences for the terminal."""
 
 from __future__ import annotations
 

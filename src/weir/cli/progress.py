@@ -1,4 +1,4 @@
-"""Progress bars and live lines: on standard error, and only where a person watches."""
+"""Progress bars and live lines: on standard error, and only in a terminal."""
 
 from __future__ import annotations
 

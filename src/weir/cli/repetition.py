@@ -1,4 +1,4 @@
-"""Doing something again and again until somebody asks to stop."""
+"""Repeating an action until a stop is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tasks of a service run: on threads of this process, or on Spark."""
+"""Runners for the tasks of a service: threads of this process, or Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL shell of a table: statements one after the other, with history and completion."""
+"""The SQL shell of a table: statements with history and completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dividing text into SQL statements."""
+"""Splitting text into SQL statements."""
 
 from __future__ import annotations
 

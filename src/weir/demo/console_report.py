@@ -1,4 +1,4 @@
-"""What both demos say of answers, of the crash, and in the end."""
+"""The console report of both demos: answers, the crash, and the verdict."""
 
 from __future__ import annotations
 

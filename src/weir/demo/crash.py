@@ -1,4 +1,4 @@
-"""The check after the process that writes has been killed: whether every acknowledged event is there."""
+"""The check after the writing process was killed: whether every acknowledged event is there."""
 
 from __future__ import annotations
 

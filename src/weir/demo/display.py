@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live line on a terminal, plain lines elsewhere."""
+"""The progress display of the demo: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

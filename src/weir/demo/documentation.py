@@ -1,4 +1,4 @@
-"""Real texts with vectors: documentation strings of what is installed, by latent semantic analysis."""
+"""Real texts with vectors: docstrings of installed packages, with latent semantic analysis."""
 
 from __future__ import annotations
 

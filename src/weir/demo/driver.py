@@ -1,4 +1,4 @@
-"""The Spark driver of the demo: it runs a pipeline over the files of flights, and answers in SQL meanwhile.
+"""The Spark driver of the demo: runs a pipeline over the files of flights, and answers SQL meanwhile.
 
 It is started by :mod:`weir.demo.on_spark`, and killed by it. It tells the world one JSON object on each
 line of standard output, and is told one on each line of standard input:

@@ -1,4 +1,4 @@
-"""The demo without Spark: a writer process replays, and its parent asks, kills, merges and compares."""
+"""The demo without Spark: a writer process replays, and its parent queries, kills, merges and compares."""
 
 from __future__ import annotations
 

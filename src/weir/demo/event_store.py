@@ -1,4 +1,4 @@
-"""The demo of the event store: a year of real flights as a million events, streamed with kills, and asked.
+"""The demo of the event store: a year of real flights as a million events, streamed with kills, and queried.
 
 Every answer is compared with what pandas makes of the CSV.
 """

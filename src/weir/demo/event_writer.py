@@ -1,4 +1,4 @@
-"""The process that writes the events of the demo: batch by batch, each once, and says which are durable."""
+"""The writer process of the event demo: appends each batch once, and reports what is durable."""
 
 from __future__ import annotations
 

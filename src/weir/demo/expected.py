@@ -1,4 +1,4 @@
-"""The right answer, computed from the CSV in the plainest way: one line, one flight, one dict entry.
+"""The expected result, computed from the CSV in the plainest way: one line, one flight, one dict entry.
 
 Nothing here is shared with the way the events are made (:mod:`weir.demo.events`): other code reads the
 file, and instants come from calendar arithmetic on each line.

@@ -1,4 +1,4 @@
-"""The table of the demo: one row for each flight, from when it is announced until it has landed."""
+"""The table of the demo: one row for each flight, from its announcement to its landing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How soon events were visible, apart from those that waited for Spark to start, and what that went into."""
+"""The freshness of events, excluding those that waited for Spark to start, and its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of events as files that arrive one after the other, for a stream to take up."""
+"""Batches of events as files that arrive one after the other, as input of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo on Spark: flights land as files, a driver streams them into a table, dies, and goes on.
+"""The demo on Spark: flights land as files, a driver streams them into a table, dies, and continues.
 
 Here is who lets the files land, asks, kills, and compares; :mod:`weir.demo.driver` is who is killed.
 """

@@ -1,4 +1,4 @@
-"""What the demo is to do, and where."""
+"""The options of the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a demo waits for something to move before it says where it stands, and ends."""
+"""How long a demo waits for progress before it reports its state and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process as its parent sees it: started, listened to line by line, told things, killed."""
+"""A child process: started, read line by line, sent commands, killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that are asked while the stream runs, each with the right answer to hold against it.
+"""Queries that run during the stream, each with the expected result.
 
 A strong read sees every acknowledged event, and perhaps some that are on their way. Events come in time
 order, so of what happened before the last acknowledged event it sees exactly everything: questions about

@@ -1,4 +1,4 @@
-"""What the demo did, in figures."""
+"""The figures of a demo run."""
 
 from __future__ import annotations
 

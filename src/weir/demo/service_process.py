@@ -1,4 +1,4 @@
-"""A process of the service that the demo starts and kills, and a client that goes on with another one."""
+"""A service process that the demo starts and kills, and a client that fails over to another one."""
 
 from __future__ import annotations
 

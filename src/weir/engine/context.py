@@ -1,4 +1,4 @@
-"""What tables of one process share, as one value that is passed along: caches, threads, limits, metrics.
+"""The shared state of the tables of one process, as one value: caches, threads, limits, metrics.
 
 A store carries it (:attr:`weir.storage.interface.ObjectStore.engine`), since whatever is read or written
 goes through one: so each table counts against the engine it was opened with. Tables that were opened

@@ -1,4 +1,4 @@
-"""Lengths of time as people type them: ``90s``, ``15m``, ``1d 12h``."""
+"""Durations as people type them: ``90s``, ``15m``, ``1d 12h``."""
 
 from __future__ import annotations
 

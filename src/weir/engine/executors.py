@@ -1,4 +1,4 @@
-"""The threads of an engine: pools that all its tables share, each for one kind of work.
+"""The threads of an engine: one pool for each kind of work, shared by all its tables.
 
 Work of one kind may wait for work of another, and never for its own: so no pool can wait for itself,
 however many tables share it.

@@ -1,4 +1,4 @@
-"""Forked processes: the libraries' threads do not come along, and whoever waits for them waits for ever."""
+"""Forked processes, in which the libraries' threads are missing and waiting for them would hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that nothing uses any more, given back to the system."""
+"""Returning freed memory to the system."""
 
 from __future__ import annotations
 

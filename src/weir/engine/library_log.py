@@ -1,4 +1,4 @@
-"""What the Lance library writes to standard error, less what would mislead.
+"""Filtering of the Lance library's output on standard error, without misleading lines.
 
 It complains, in every merge and every text search, that the MemWAL index has no fields, and for every
 small generation that partitions of its vector index are empty. Both are as they should be. The library

@@ -1,4 +1,4 @@
-"""The objects of a kind that somebody still has, for many threads at once."""
+"""The live objects of a kind, tracked across threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Weir measures of itself: every instrument there is, with its name and what it tells."""
+"""The metrics of Weir: every instrument with its name and meaning."""
 
 from __future__ import annotations
 

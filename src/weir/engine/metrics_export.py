@@ -1,4 +1,4 @@
-"""Handing the metrics of an engine to Prometheus."""
+"""Export of an engine's metrics to Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms, and a registry that holds them: plain values, whoever reads them.
+"""Counters, gauges and histograms, and a registry of them, independent of any exporter.
 
 An instrument may have labels: it then keeps one number for every combination of their values it has met.
 """

@@ -1,4 +1,4 @@
-"""Running the tasks of a service: in this process, or wherever another runner takes them.
+"""Running the tasks of a service: in this process, or with another runner.
 
 Heavy work is planned on one machine into small, picklable, stateless tasks; a runner executes them;
 the planner commits or reports once. Nothing here knows what the tasks do.

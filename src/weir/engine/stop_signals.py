@@ -1,4 +1,4 @@
-"""Turning the signals that ask a process to end into a wish it can follow when it suits, or into a call."""
+"""Termination signals, turned into a flag to check when convenient, or into a call."""
 
 from __future__ import annotations
 

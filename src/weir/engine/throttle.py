@@ -1,4 +1,4 @@
-"""Letting background work give way to reads and writes.
+"""Throttling of background work in favour of reads and writes.
 
 Flushes and merges work in pieces. After each piece they rest, if a read is going on or a write has begun a
 moment ago, as long as the piece took: so they take about half of what they would take otherwise, and there

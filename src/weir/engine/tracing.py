@@ -1,4 +1,4 @@
-"""Spans: what is part of what, and how long it takes, for whoever wants to see it. Nobody does by default."""
+"""Tracing spans: nested timed operations, for an optional recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables this process writes, told to whoever looks after them: so idle tables cost nothing."""
+"""The tables that this process writes, announced to the upkeep, so that idle tables cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables with the first form of the MemWAL index: their rows, their protocol, and the way to today's form.
+"""Tables with the first form of the MemWAL index: their rows, their protocol, and the upgrade.
 
 Their whole state is in the manifest of the table: which MemWALs there are, of which regions, and which
 entries each WAL has. So one version of the table says exactly which rows there are

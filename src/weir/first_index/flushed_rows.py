@@ -1,4 +1,4 @@
-"""The rows of a MemWAL: as its WAL has them, and as one file, which a flush writes.
+"""The rows of a MemWAL: from its WAL, and as the file that a flush writes.
 
 The first MemWAL index says that a MemTable has been flushed, and has no place for where to. Weir writes the
 newest row of every key as one entry beside the WAL, and notes the directory as the location of the MemTable,

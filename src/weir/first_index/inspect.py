@@ -1,4 +1,4 @@
-"""Showing a MemWAL of a region, or an entry of its WAL, wherever that is."""
+"""Inspection of a region's MemWAL, or of an entry of its WAL, wherever that is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging a flushed MemWAL into the base table: its rows and its state, in one version of the table."""
+"""Merging a flushed MemWAL into the base table: rows and state in one version of the table."""
 
 from __future__ import annotations
 

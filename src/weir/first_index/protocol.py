@@ -1,4 +1,4 @@
-"""What the first MemWAL index lets a writer do: each step as a function of its details. No I/O.
+"""The protocol of the first MemWAL index: each step as a function of the details, without I/O.
 
 First MemWAL index spec, "Index Details" and "Expected Use Pattern". Every change of a MemWAL names the owner
 it expects, moves its state one step on or not at all, and notes the version of the table that it becomes.

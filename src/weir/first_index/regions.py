@@ -1,4 +1,4 @@
-"""Which MemWALs of the regions count, and in which order. No I/O."""
+"""Which MemWALs of the regions are live, and in which order; without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking a table with the first MemWAL index: its regions, their WALs, and the base table."""
+"""Verification of a table with the first MemWAL index: its regions, their WALs, and the base table."""
 
 from __future__ import annotations
 

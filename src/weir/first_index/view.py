@@ -1,4 +1,4 @@
-"""A version of a table with the first MemWAL index, seen as a table of today.
+"""A version of a table with the first MemWAL index, viewed as a current table.
 
 The rows that are not merged stand in the log of one shard, oldest first, made of what the WALs of the regions
 hold. Nothing of it is written anywhere: a store shows it in place of what the table has. So whatever reads a

@@ -1,4 +1,4 @@
-"""The WALs of regions: the form of their entries, which the spec leaves to whoever writes them.
+"""The WALs of regions: the form of their entries, which the spec leaves to the writer.
 
 A :class:`WalReader` reads one form. Weir writes one (:class:`RegionWal`): an entry is a file of the location,
 named and encoded like an entry of today's logs (:mod:`weir.format.wal_entry`), with its checksum and with the

@@ -1,4 +1,4 @@
-"""The writer of a region: what the protocol of the first MemWAL index asks of it, on storage.
+"""The writer of a region: the protocol of the first MemWAL index on storage.
 
 A write is an entry of the WAL, and then a version of the table that lists it: nobody knows of the entry
 before. So a writer that dies in between has acknowledged nothing, and one that was fenced in between leaves a

@@ -1,1 +1,1 @@
-"""What stored bytes mean: encode and decode, without reading or writing anything."""
+"""The stored formats: encoding and decoding, without I/O."""

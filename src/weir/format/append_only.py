@@ -1,4 +1,4 @@
-"""Tables whose rows are only added: how that is recorded with a table.
+"""Append-only tables: how the property is recorded with a table.
 
 It stands among the writer defaults of the MemWAL index, columns by field id. Such a table has no primary
 key, neither for the library nor for Weir, its generations have no key index, and it carries the feature

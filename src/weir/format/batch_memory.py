@@ -1,4 +1,4 @@
-"""What record batches take in memory beyond the values of their rows."""
+"""The memory of record batches beyond the values of their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codecs take as stored bytes."""
+"""The buffer types that codecs accept as stored bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and bytes one after the other, for texts that have to be short."""
+"""Numbers and bytes in sequence, for texts that have to be short."""
 
 from __future__ import annotations
 

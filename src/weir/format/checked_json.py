@@ -1,4 +1,4 @@
-"""Small JSON objects that carry a checksum of themselves: leases and the like.
+"""Small JSON objects with their own checksum: leases and similar objects.
 
 The text is for people too: indented, keys in order where their order says nothing. The member
 ``checksum`` is XXH64, with seed 0, as 16 hex digits, of all other members written without white space and

@@ -1,4 +1,4 @@
-"""How many rows a deletion file deletes, and whether its bytes are all there.
+"""The number of rows in a deletion file, and whether its bytes are complete.
 
 Lance table format spec, "Deletion files": rows of a fragment that are deleted, as an Arrow file with one
 column, or as a Roaring bitmap in its portable format. A manifest says how many rows there are in one, and not

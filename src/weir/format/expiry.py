@@ -1,4 +1,4 @@
-"""Rows that expire: how that is recorded with a table, and which rows have.
+"""Row expiry: how it is recorded with a table, and which rows have expired.
 
 It stands among the writer defaults of the MemWAL index, the column by field id. A table whose rows expire
 carries the feature :data:`FEATURE`: who does not know of it would show rows that are gone.

@@ -1,4 +1,4 @@
-"""The features that a table uses: what a Weir has to know before it touches the table.
+"""The features that a table uses, which a version of Weir must know before it touches the table.
 
 Their names are in the details of the MemWAL index, among the writer defaults, which the library keeps over
 its own commits whatever they are. Beside them stand two shard specs that are none: the library's MemWAL

@@ -1,4 +1,4 @@
-"""A named consumer of the change feed: how far it has come, and how far it may fall behind.
+"""A named consumer of the change feed: its position, and how far it may fall behind.
 
 One JSON object per consumer, ``_weir/consumers/{name}.json``, replaced by compare-and-swap. While it is
 within its limits, garbage collection keeps what the consumer has not read. Weir's own.

@@ -1,4 +1,4 @@
-"""When a column came into its table: what tells it from another one that has had its field id before.
+"""The birth of a column: distinguishes it from an earlier column with the same field id.
 
 Lance gives the id of a dropped column out again, where nothing in the newest version has it any more: no file
 of its data, and no column. Rows in a log or a generation that still have the dropped column would then show

@@ -1,4 +1,4 @@
-"""Lance field ids in the metadata of Arrow fields: what a column is, whatever it is called by now.
+"""Lance field ids in the metadata of Arrow fields: the identity of a column, independent of its name.
 
 Names change hands: a column is renamed, or dropped and another one added under its name. Ids are given out
 once. So bytes that outlive a schema carry them, as the released library's log entries do: every field has

@@ -1,4 +1,4 @@
-"""The checksums of the base table's files, beside it: what a commit of Weir has written.
+"""The stored checksums of the base table's files, written at each commit by Weir.
 
 Lance's files carry no checksum of their own. Each object here is of one commit: its files below ``data`` and
 ``_deletions`` that no version before it had.

@@ -1,4 +1,4 @@
-"""What garbage collections have marked, and since when: ``_weir/garbage/marks.json``.
+"""The marks of garbage collections, with their times: ``_weir/garbage/marks.json``.
 
 An object is deleted only when it was marked a horizon ago and is garbage still. The marks of all shards
 are one JSON object, replaced by compare-and-swap, so that collections that run at once see each other's.

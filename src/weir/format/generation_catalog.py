@@ -1,4 +1,4 @@
-"""The catalog of a flushed generation: for every column which indexes it has and what values it holds.
+"""The catalog of a flushed generation: the indexes and the value range of every column.
 
 Weir's own file, ``catalog.json`` beside the Bloom filter: a JSON object with a checksum. A planner reads
 it to leave a generation out without opening it, and a check of the whole table compares the checksums of

@@ -1,4 +1,4 @@
-"""The order of integers: most keys are integers, and every generation sorts its keys."""
+"""Sorting of integers: most keys are integers, and every generation sorts its keys."""
 
 from __future__ import annotations
 

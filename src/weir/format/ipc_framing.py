@@ -1,4 +1,4 @@
-"""The frame of an Arrow IPC stream, read without Arrow.
+"""The framing of an Arrow IPC stream, read without Arrow.
 
 A WAL entry must be proved whole *before* its bytes reach Arrow: damaged metadata can make Arrow fail
 in many ways or ask for absurd amounts of memory. What that proof needs is little: where each message

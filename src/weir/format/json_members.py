@@ -1,4 +1,4 @@
-"""Taking values out of a JSON object that was stored, each with its type checked."""
+"""Reading members of a stored JSON object, each with its type checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The 64-bit hash of a primary key that bloom filters are built from.
+"""The 64-bit hash of a primary key for Bloom filters.
 
 It is SipHash-1-3 with a zero key over the concatenation, for each key column, of
 

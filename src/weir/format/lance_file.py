@@ -1,4 +1,4 @@
-"""The end of a Lance file: where its global buffers are, and the metadata of its schema.
+"""The tail of a Lance file: where its global buffers are, and its schema metadata.
 
 A Lance file (version 2) ends with a footer of fixed size, which tells where a table of the places of its
 global buffers is. The first buffer describes the file; what the others hold is for whoever wrote it to say,

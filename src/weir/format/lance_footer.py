@@ -1,4 +1,4 @@
-"""The end of a Lance file, which says how long the whole file is.
+"""The footer of a Lance file, which gives the length of the whole file.
 
 Lance file format spec, "File layout": the last 40 bytes are the offsets of the column metadata, of the table
 of their offsets, and of the table of global buffers, how many of those and of columns there are, the version

@@ -1,4 +1,4 @@
-"""The shard ids that LanceDB derives from the values of a shard (RFC 4122, version 5).
+"""The shard ids that LanceDB derives from shard values (RFC 4122, version 5).
 
 Tables whose rule LanceDB has too go by them, so that both write to one shard for one value.
 """

@@ -1,4 +1,4 @@
-"""Where every object of a shard lives, relative to the table root.
+"""The location of every object of a shard, relative to the table root.
 
 ::
 

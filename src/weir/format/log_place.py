@@ -1,4 +1,4 @@
-"""Where a WAL entry stands: in the log of which shard, and at which position. Weir's own.
+"""The position of a WAL entry: its shard's log, and its number there. Specific to Weir.
 
 The entry names its place itself (:mod:`weir.format.wal_trailer`). What else is in it does not tell it from
 another entry of the same writer: were two of one epoch swapped, each would be whole, and the older write

@@ -1,4 +1,4 @@
-"""Writing the marks of a merge into a version of a table that the library has built without them.
+"""Writing the marks of a merge into a version of a table that the library built without them.
 
 The library can be asked from Python for a version with other fragments, and for one with other details of
 the MemWAL index, not for both in one. A merge needs both in one (invariant I7). So the manifest of the first

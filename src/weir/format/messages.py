@@ -1,4 +1,4 @@
-"""What all protobuf codecs of Weir share: parsing without surprises and keeping unknown fields."""
+"""Common parts of all protobuf codecs: strict parsing and preservation of unknown fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which row of each primary key is the newest, when later rows replace earlier ones.
+"""The newest row of each primary key, when later rows replace earlier ones.
 
 Lance MemWAL spec, "LSM Tree Merging Read": within one generation the higher row address wins.
 """

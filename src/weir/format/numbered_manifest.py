@@ -1,4 +1,4 @@
-"""The manifest of a Lance dataset with other field ids.
+"""The manifest of a Lance dataset with replaced field ids.
 
 The library numbers the columns of every dataset it writes from 0, and takes no other numbers. A generation
 has to have those of the base table, since readers find its columns by them. So the manifest of the one

@@ -1,4 +1,4 @@
-"""What a serialised protobuf message will take in memory once it is parsed.
+"""The memory that a serialised protobuf message will take once parsed.
 
 Two bytes on the wire are an empty message in a list, and a hundred bytes in memory. No writer makes many of
 those; crafted or damaged bytes may be full of them. So whoever parses a large message walks through its wire

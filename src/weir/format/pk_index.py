@@ -1,4 +1,4 @@
-"""The primary-key index of a generation: every key in order, with the row it belongs to.
+"""The primary-key index of a generation: every key in order, with its row.
 
 Two Lance files in ``_pk_index``: ``page_data.lance`` has all keys in pages of :data:`PAGE_ROWS`,
 ``page_lookup.lance`` the key range of every page. The content is made here; the files are written

@@ -1,4 +1,4 @@
-"""Key columns as the integers or bytes that they are underneath, equal and ordered as their values are.
+"""Key columns as their underlying integers or bytes, with the same equality and order.
 
 What hashes, sorts and searches keys knows integers, texts and bytes; the other types of a key come to these:
 

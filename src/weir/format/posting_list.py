@@ -1,4 +1,4 @@
-"""Posting lists of Lance's full-text indexes: which rows have a word, and how often.
+"""Posting lists of Lance's full-text indexes: the rows that contain a word, and how often.
 
 The list of a word is cut into blocks of 128 rows. A whole block holds the number of its first row, the steps
 from row to row and the counts, each packed to as many bits as the largest needs: 32-bit words of four lanes,

@@ -1,4 +1,4 @@
-"""Columns that a rule recorded with a table goes by: each by its field id, and beside it its birth.
+"""Columns in recorded rules of a table: each by field id and birth.
 
 Lance gives the id of a dropped column out again, where nothing in the newest version has it any more
 (:mod:`weir.format.field_births`). What goes by the id alone would go by the new column from then on, which

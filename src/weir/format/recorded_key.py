@@ -1,4 +1,4 @@
-"""Of which columns the primary key of a table is made, recorded beside the marks that Lance has on them.
+"""The columns of the primary key, recorded in addition to Lance's own marks.
 
 Plain Lance drops a key column like any other. What is left of a key of several columns would then pass for
 the whole key, and rows would replace others that have only a part of their key.

@@ -1,4 +1,4 @@
-"""A table that is being sharded by another rule, or has been: what its details say of that.
+"""The state of a resharding, as recorded in the details of a table.
 
 The new rule stands after those of before, which shards still name that were made by them. While the shards
 of before are being emptied into the base table, the details say so, and nobody makes a shard of the new rule.

@@ -1,4 +1,4 @@
-"""Which column of a source is which column of the table: by Lance field id, at every level of nesting.
+"""Matching of source columns to table columns: by Lance field id, at every level of nesting.
 
 A *source* is anything that holds rows of a table: a log entry, a MemTable, a generation. It was written
 under the schema of its time. Whoever reads it wants the columns of another time. A :class:`Resolution` is

@@ -1,4 +1,4 @@
-"""Getting out of broken bytes what is still in them, to show it to a person. Proves nothing.
+"""Salvaging what is readable in damaged bytes, to show it to a person; never as proof.
 
 Nobody works with what comes from here: a decoder either returns what was written or raises.
 """

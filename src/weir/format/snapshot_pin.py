@@ -1,4 +1,4 @@
-"""The pin of a snapshot token: while it lasts, garbage collection keeps what the token needs.
+"""The pin of a snapshot token, which makes garbage collection keep what the token needs.
 
 One JSON object per pin, ``_weir/snapshots/{id}.json``, written once and deleted when the token is
 released. Weir's own; the spec knows no tokens.

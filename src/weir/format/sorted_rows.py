@@ -1,4 +1,4 @@
-"""Rows in the order of some columns, as a table that only takes rows keeps them."""
+"""Sorting of rows by columns, as in sorted append-only tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mark of a write that may be repeated: where its rows come from, and how far that source has got.
+"""The mark of a repeatable write: where its rows come from, and the progress of that source.
 
 A source numbers what it sends, each number higher than the one before. A shard remembers the highest number
 of every source whose rows it has, and passes over a write with a number that is not above it. So whoever

@@ -1,4 +1,4 @@
-"""The record that a streaming query has begun to write to a table: ``_weir/streams/{id}.json``.
+"""The record that a streaming query writes to a table: ``_weir/streams/{id}.json``.
 
 Written once, with the query's first batch, and never changed. A query whose checkpoint says that it has
 written batches, and of which the table has no record, has written them to another table. Weir's own.

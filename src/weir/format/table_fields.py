@@ -1,4 +1,4 @@
-"""The columns in a Lance table's own manifest, with the ids that tell them from each other.
+"""The columns in a Lance table's own manifest, with their ids.
 
 The library hands out a schema as Arrow has it, and makes one from Arrow only with ids of its own choosing. To
 rename a column, or to add one beside others, the ids of all the others have to stay: so the fields are taken

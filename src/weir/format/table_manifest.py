@@ -1,4 +1,4 @@
-"""What Weir reads in a Lance table's own manifest: columns, indexes, and the files of its version.
+"""The parts of a Lance table's own manifest that Weir reads: columns, indexes, and files of the version.
 
 The library does not hand out merge progress and index catch-up, so Weir reads the details of the
 MemWAL index from the manifest file of the table version it has open. A manifest file ends in the

@@ -1,4 +1,4 @@
-"""Carrying fields of a newer writer through an update that the released library makes.
+"""Carrying unknown fields of a newer writer through an update made by the released library.
 
 Weir's own updates keep unknown fields, since every decoded value carries them. The library decodes the
 details of the MemWAL index in every commit that marks merge progress or changes an index, and writes what

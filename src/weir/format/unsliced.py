@@ -1,4 +1,4 @@
-"""Slices of nested structs, copied before the Lance library is given them.
+"""Copying slices of nested structs before they go to the Lance library.
 
 Arrow hands data from one library to the other without a copy, as buffers and an offset. The released
 library counts the offset of a struct inside a struct twice and panics ("end <= self.len()"). Rows that a

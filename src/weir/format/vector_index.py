@@ -1,4 +1,4 @@
-"""What the files of Lance's vector indexes say of their model: the codebook and the partitions' sizes.
+"""The model in files of Lance's vector indexes: the codebook and the partition sizes.
 
 Reads them; Weir never writes one.
 """

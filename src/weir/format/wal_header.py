@@ -1,4 +1,4 @@
-"""What a WAL entry says of itself, as metadata of the schema of its stream.
+"""The header of a WAL entry, stored as metadata of its stream's schema.
 
 ==================  ================================================================================
 key                 value

@@ -1,4 +1,4 @@
-"""The marks of repeatable writes in a WAL entry, and what each of these writes did.
+"""The marks of repeatable writes in a WAL entry, and the result of each of these writes.
 
 They stand between the end marker of the Arrow stream, where Arrow's readers have stopped, and the trailer,
 whose checksum covers them: so the schema of all entries of a writer stays the same. Only where an entry has

@@ -1,4 +1,4 @@
-"""Schema messages of WAL entries that have been read, so that the next entry of a writer need not be.
+"""Cached schema messages of WAL entries, so that the next entry of a writer need not parse its own.
 
 They are the same in most entries of one writer. So what one of them says holds for the next, and reading it
 is most of the work on a small entry.

@@ -1,4 +1,4 @@
-"""The trailer of a WAL entry: what each append has of its own, and the checksum of all before it.
+"""The trailer of a WAL entry: the part specific to each append, and the checksum of all before it.
 
 It follows the end marker of the Arrow stream, where Arrow's readers have stopped. It proves itself, so that
 whoever needs no rows reads these bytes alone. All numbers are little-endian:

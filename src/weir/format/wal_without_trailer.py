@@ -1,4 +1,4 @@
-"""WAL entries without a trailer: those of the library, and those that Weir wrote before it had one.
+"""WAL entries without a trailer: those of the library, and early ones of Weir.
 
 The latter have in the metadata of their schema what is in the trailer now: write id, place, number of the
 source mark, and as ``weir:xxh64`` 16 hex digits of the XXH64 of the whole entry while these read ``0``.

@@ -1,4 +1,4 @@
-"""Which types are wider than others: every value of the one is a value of the other, and means the same."""
+"""Which types are wider than others: every value of one is a value of the other, with the same meaning."""
 
 from __future__ import annotations
 

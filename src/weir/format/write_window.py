@@ -1,4 +1,4 @@
-"""The window of single writes that a shard remembers: their ids, where they stand in the log, what they did.
+"""The window of single writes that a shard remembers: their ids, log positions and results.
 
 A write id is that of one write: whoever repeats it is given the answer of the first time, and nothing is
 written. The log entry of the write has its id and its answer (:mod:`weir.format.wal_marks`); every shard

@@ -1,1 +1,1 @@
-"""Secondary indexes: which kinds there are, what each is made with, and building one on a Lance dataset."""
+"""Secondary indexes: their kinds, their definitions, and building one on a Lance dataset."""

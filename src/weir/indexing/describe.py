@@ -1,4 +1,4 @@
-"""The indexes that a Lance dataset has, as definitions with which the same index can be built elsewhere."""
+"""The indexes of a Lance dataset, as definitions from which the same index can be built elsewhere."""
 
 from __future__ import annotations
 

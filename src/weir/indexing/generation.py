@@ -1,4 +1,4 @@
-"""Which indexes a flushed generation gets: those of the base table, where it has rows enough to gain.
+"""Which indexes a flushed generation gets: those of the base table, if it has enough rows to benefit.
 
 Lance MemWAL spec, "Flushed MemTable": a generation has the indexes that the MemWAL index maintains. Made
 with the base table's parameters, and with the model of its vector indexes, so that what a search finds

@@ -1,4 +1,4 @@
-"""What the Lance library says when it fails, without what only its authors can use."""
+"""The Lance library's error messages, without the parts that only its authors can use."""
 
 from __future__ import annotations
 

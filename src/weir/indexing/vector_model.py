@@ -1,4 +1,4 @@
-"""The trained part of a vector index: centroids of its partitions and, for product quantisation, codebooks.
+"""The trained part of a vector index: partition centroids and, for product quantization, codebooks.
 
 Indexes that share them put a vector into the same partition and give it the same code, so that the
 distances they estimate can be compared.

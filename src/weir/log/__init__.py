@@ -1,1 +1,1 @@
-"""The shard's log and manifests on storage: reading and appending, and what a log tail still holds."""
+"""A shard's log and manifests on storage: reading, appending, and the contents of a log tail."""

@@ -1,4 +1,4 @@
-"""What is asked of a shard while its table is opened, so that the first read begins from there.
+"""The requests about shards made while a table is opened, so that the first read starts from there.
 
 Nothing follows from it: the read asks whether it is still so. Only the shard of tables without a rule is
 looked at, whose id is known before anything is read.

@@ -1,4 +1,4 @@
-"""How far a log has been, by what is recorded of it elsewhere.
+"""The position a log has reached, according to records elsewhere.
 
 A position without an entry is the end of a log for everybody. So an entry that is deleted outright would
 take rows that were acknowledged out of sight, and nobody would know. What remembers is the lease: its holder

@@ -1,4 +1,4 @@
-"""Which log entries a generation holds already, and the order in which generations stand in a log.
+"""Which log entries are already in a generation, and the order of generations in a log.
 
 Lance MemWAL spec, "WAL Replay". Every entry with rows records the generation of the MemTable that they went
 to. Two things follow, and the released library relies on both:

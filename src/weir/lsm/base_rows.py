@@ -1,4 +1,4 @@
-"""Finding the rows of the base table that have some keys."""
+"""Finding rows of the base table by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling a damaged Lance file from everything else that can go wrong while it is read."""
+"""Distinguishing a damaged Lance file from all other read failures."""
 
 from __future__ import annotations
 

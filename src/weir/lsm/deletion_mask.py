@@ -1,4 +1,4 @@
-"""The dead rows of a Lance dataset, and leaving them out of a scan."""
+"""The dead rows of a Lance dataset, and their exclusion from scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows have expired at an instant: a condition for what Lance reads, a mask for what is in memory."""
+"""Which rows have expired at an instant: a condition for Lance, and a mask for rows in memory."""
 
 from __future__ import annotations
 

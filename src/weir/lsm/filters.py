@@ -1,4 +1,4 @@
-"""Filters: SQL text with Lance's meaning, also over rows that are in memory.
+"""Filters: SQL text with Lance's meaning, also for rows in memory.
 
 Lance evaluates filters on what it stores. Rows of the WAL tail are given to it as a data set in
 memory, with only the columns the filter names, so that one engine decides everywhere. Literals are fitted

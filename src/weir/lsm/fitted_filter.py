@@ -1,4 +1,4 @@
-"""Literals of a filter in the types of the columns that they are compared with.
+"""Casting literals of a filter to the types of the columns they are compared with.
 
 Lance takes ``day >= '2026-01-01'`` for a comparison of a date with a text, and refuses it. In SQL the literal
 is a date there. So before a filter goes to Lance, a text or a number that is compared with a column is

@@ -1,4 +1,4 @@
-"""What the versions of a key come to under a merge engine: one function, from the oldest to the newest.
+"""Folding the versions of a key under a merge engine: one function, from oldest to newest.
 
 Everything that looks at more than one version of a key calls it: the flush of a MemTable, reads, merges and
 the change feed. It is associative: versions may be folded in parts, and the results folded again. So a part

@@ -1,4 +1,4 @@
-"""What one shard has above the base table under a merge engine: one level, with the rows already settled.
+"""The rows of one shard above the base table under a merge engine: one level of already folded rows.
 
 Without an engine a row is live or not, and stays where it is. With one, the row of a key may be in no
 source: it follows from all versions of the key, that of the base table among them. So the versions above the

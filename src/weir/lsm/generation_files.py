@@ -1,4 +1,4 @@
-"""The checksums of a generation's files: taken when they have been written, compared by who asks."""
+"""The checksums of a generation's files: taken when they are written, compared on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a source can hold rows that match a filter, by the values that it is known to hold.
+"""Whether a source can contain rows that match a filter, by its known values.
 
 Of a generation its catalog says them, of the base table its indexes, of the log its rows.
 """

@@ -1,4 +1,4 @@
-"""The fresh sources of a shard in groups, each of which is looked into for keys as if it were one source.
+"""Fresh sources of a shard in groups, each of which is searched for keys like one source.
 
 A lookup that asked every generation would cost more with every flush. Neighbouring generations share an index
 of their keys instead. Groups double in size towards the older ones, as the levels of an LSM tree do: there

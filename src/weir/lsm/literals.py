@@ -1,4 +1,4 @@
-"""SQL literals of Arrow values, for the conditions that Weir itself writes and hands to Lance."""
+"""SQL literals of Arrow values, for conditions that Weir generates for Lance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a shard's fresh sources count: for every key only its newest, and no tombstones.
+"""The live rows of a shard's fresh sources: the newest row of every key, without tombstones.
 
 Lance MemWAL spec, "LSM Tree Merging Read": highest generation first, then highest row address. A
 shard's fresh sources are, oldest first, its unmerged generations and the runs of its WAL tail.

@@ -1,4 +1,4 @@
-"""Filters that need no library of files: comparisons of whole numbers, texts and booleans.
+"""Simple filters evaluated without Lance: comparisons of integers, texts and booleans.
 
 DataFusion parses them; Arrow evaluates them on the rows as they are, which for a few takes a tenth of the
 time that a plan takes to begin. Lance, whose meaning a filter has, has to have the rows in a file first.

@@ -1,4 +1,4 @@
-"""The rows of generations that were published without being in the log, where they are read in its order."""
+"""The rows of generations that were published without log entries, when rows are read in log order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns the rows of a generation were stored with, where nothing in it tells.
+"""The columns that the rows of a generation were stored with, if the generation itself does not say.
 
 Rows of the released library have no mark of a column that plain Lance has added and no writer of Weir has met
 (:mod:`weir.format.field_births`): they go by when they were stored. The library flushes rows that may have

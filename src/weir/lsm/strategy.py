@@ -1,4 +1,4 @@
-"""How each term of a filter is answered in a source: by which of its indexes, or by reading everything.
+"""How each term of a filter is evaluated in a source: by one of its indexes, or by reading everything.
 
 Lance chooses among the indexes itself when it runs the filter. What is chosen here is what it can do at
 best with the kinds that the source has, by the document's names, so that a plan says why it is fast.

@@ -1,4 +1,4 @@
-"""Which rows of the base table have a newer version, or a tombstone, in a fresh source."""
+"""The rows of the base table with a newer version, or a tombstone, in a fresh source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From where on published generations count: from the log entry that names them, for every reader.
+"""The point from which published generations are visible: the log entry that names them, for every reader.
 
 The manifest that lists them is there a moment before, or, if the writer has died in between, until somebody
 claims the shard. Who looks at the manifest then must not show what others, who look at the log, do not.

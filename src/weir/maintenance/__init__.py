@@ -1,1 +1,1 @@
-"""Jobs beside the tables: index catch-up, compaction, recovery, status, verification, inspection."""
+"""Maintenance jobs: index catch-up, compaction, recovery, status, verification, inspection."""

@@ -1,4 +1,4 @@
-"""The writer of one shard, for the length of a job that flushes or seals it."""
+"""The writer of one shard for the duration of a job that flushes or seals it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cloning a table: a copy of one state of it, with shards, an identity and a history of its own.
+"""Cloning a table: a copy of one state of it, with its own shards, identity and history.
 
 Everything is written before the base table of the clone is published, which is the last step. A call that
 dies on the way leaves no table, and a note; the same call again goes on from there.

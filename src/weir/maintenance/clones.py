@@ -1,4 +1,4 @@
-"""Recognising a table whose base came from another without its shards, and making it one of its own.
+"""Detecting a table whose base came from another one without its shards, and making it independent.
 
 Lance's clones and branches, and copies of files that leave ``_mem_wal`` out, have the merge progress of the
 table that they came from. While they have no shard there is nothing wrong with reading them. Before the first

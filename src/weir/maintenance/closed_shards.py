@@ -1,4 +1,4 @@
-"""Closing shards for good: fenced, so that whoever writes them is told, and sealed for everybody else."""
+"""Closing shards permanently: fenced, so that their writers stop, and sealed against others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building indexes on a table: the ones that are asked for, and those that a policy says.
+"""Building indexes on a table: requested ones, and those that a policy chooses.
 
 What a policy says of a column follows from its type and from a sample of the rows, which is read as any
 other read is: a table whose rows are not merged yet has one too.

@@ -1,4 +1,4 @@
-"""Repairs of indexes of the base table: one whose files are gone or damaged is built anew from the rows."""
+"""Repairs of base table indexes: one with missing or damaged files is rebuilt from the rows."""
 
 from __future__ import annotations
 

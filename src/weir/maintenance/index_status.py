@@ -1,4 +1,4 @@
-"""How far the indexes of the base table are behind its rows, in figures an operator looks at."""
+"""How far the indexes of the base table are behind its rows, in figures for operators."""
 
 from __future__ import annotations
 

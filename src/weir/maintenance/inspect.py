@@ -1,4 +1,4 @@
-"""Showing what an object of a table says: for a person who looks into it, or for a program.
+"""Showing the content of an object of a table, for people and programs.
 
 What is broken is described as far as it can be read, together with what is wrong with it.
 """

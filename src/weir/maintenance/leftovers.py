@@ -1,4 +1,4 @@
-"""What a former table has left at a place: shards and more, without the MemWAL index that they belong to.
+"""The remains of a former table at a location: shards and more, without their MemWAL index.
 
 ``mode="overwrite"`` of Lance, and dropping the index, take the details away and leave ``_mem_wal``. A table
 that is adopted there would take the rows of the former one for its own.

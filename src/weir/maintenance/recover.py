@@ -1,4 +1,4 @@
-"""Recovery: flushing what writers that are gone have left in the write-ahead logs of shards.
+"""Recovery: flushing the rows that vanished writers left in the write-ahead logs of shards.
 
 What was acknowledged is safe in the log, and read from there; but only a writer of the shard flushes it,
 and until then it is not merged. A shard that nobody writes any more would wait for ever. Recovery claims

@@ -1,4 +1,4 @@
-"""Sharding a live table by another rule: more shards, fewer, or by another column.
+"""Resharding a live table: more shards, fewer, or by another column.
 
 The base table is not sharded, so only what is not merged has to move. Versions of a key in two shards have no
 order; so there is never a row in a shard of the new rule while one of a former rule has rows that are not

@@ -1,4 +1,4 @@
-"""Repairs of what concerns several shards: twins that are joined, and merge progress of another table.
+"""Repairs across shards: joining twins, and removing merge progress of another table.
 
 **Twins** hold versions of the same keys, and nothing in them tells which is the newest. Their logs do: every
 write was stored in an entry when it was acknowledged, and the store tells when. One of the twins is kept, the

@@ -1,4 +1,4 @@
-"""The state of a table in figures an operator looks at: shards, epochs, lag, merge and index progress."""
+"""The state of a table in figures for operators: shards, epochs, lag, merge and index progress."""
 
 from __future__ import annotations
 

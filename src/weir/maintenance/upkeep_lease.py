@@ -1,4 +1,4 @@
-"""The lease on the upkeep of a table: one process at a time looks after it, whichever have it open.
+"""The lease on the upkeep of a table: one process at a time maintains it, however many have it open.
 
 Every job of upkeep is safe to run twice at once. The lease keeps two processes from doing the same work.
 """

@@ -1,4 +1,4 @@
-"""Checking a whole table: every invariant that storage can show.
+"""Verification of a whole table: every invariant that storage can show.
 
 One plan, tasks that can run anywhere, one report. The table as a whole is looked at first, then every shard
 in a task of its own, then every generation that a shard lists, the indexes of the base table, and its rows.

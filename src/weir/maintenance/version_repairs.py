@@ -1,4 +1,4 @@
-"""Repairs of versions of the base table: what a loss of power has torn is set aside."""
+"""Repairs of base table versions: those torn by a power loss are set aside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old rows are that are not in the base table yet, by when what holds them was written."""
+"""The age of unmerged rows, from the write time of the objects that hold them."""
 
 from __future__ import annotations
 

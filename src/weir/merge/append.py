@@ -1,4 +1,4 @@
-"""Merging the generations of a table whose rows are only added: fragments are appended, nothing is looked up.
+"""Merging an append-only table: fragments are appended, nothing is looked up.
 
 The rows are written as fragments that nothing refers to. Fragments and marks then become one version,
 published with one put-if-absent (:mod:`weir.base.publish`): whoever loses the race looks at the marks of the

@@ -1,4 +1,4 @@
-"""Between which keys the rows of a merge lie: where the base table has none of these, nothing is replaced."""
+"""The key range of a merge: if the base table has no keys in it, nothing is replaced."""
 
 from __future__ import annotations
 

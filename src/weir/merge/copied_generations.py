@@ -1,4 +1,4 @@
-"""Generations whose data files become data files of the base table, by a copy that the storage makes.
+"""Generations whose data files become data files of the base table, by a server-side copy.
 
 A large generation of which every row counts is what a merge would write, but for the column ``_tombstone``,
 in which nothing is set. So its files are copied beside those of the base table: on a local disk a file gets a

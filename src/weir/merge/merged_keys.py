@@ -1,4 +1,4 @@
-"""The keys of what is merged, on their way from the tasks that settle rows to those that replace them."""
+"""Passing the merged keys from the tasks that settle rows to those that find replaced ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first wave of a merge: the newest row per key of some runs, in fragments that no version has yet.
+"""The first wave of a merge: writes the newest row per key into fragments outside any version.
 
 A large run has a task of its own. Small ones share one, so that a merge of a few rows of many shards leaves
 one fragment behind, and not one of each shard.

@@ -1,4 +1,4 @@
-"""Which generations to merge, cut into tasks that a machine can hold in memory.
+"""The merge plan: which generations to merge, in tasks that fit into memory.
 
 Lance MemWAL spec, section "Merging MemTable to Base Table": within a shard lower generations are
 older and are merged first. Shards are independent of each other.

@@ -1,4 +1,4 @@
-"""The second wave of a merge: which rows of the base table have a merged key, as deletion files.
+"""The second wave of a merge: marks the base rows with merged keys in deletion files.
 
 Where the key index knows the fragments, its pages are searched: those alone that may have one of the keys.
 Of a key of several columns, the index of the one that tells most rows apart says which rows may have it, and

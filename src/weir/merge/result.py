@@ -1,4 +1,4 @@
-"""What a merge did, and what there is left to do of its tasks."""
+"""The result of a merge, and what remains of its tasks."""
 
 from __future__ import annotations
 

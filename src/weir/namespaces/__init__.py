@@ -1,4 +1,4 @@
-"""Namespaces of documents: vectors and attributes without a schema, in process.
+"""Namespaces of documents: vectors and schemaless attributes, in process.
 
 A document has an id and attributes; the first write makes the namespace, and any write may bring new
 attributes. :func:`open` is the way in; :mod:`weir.service` puts it behind HTTP.

@@ -1,4 +1,4 @@
-"""Attributes: what a document's values are called, and of which type they are."""
+"""Attributes: names and types of a document's values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which namespaces there are: their definitions, one object each, replaced by compare-and-swap.
+"""The catalog of namespaces: one definition object each, replaced by compare-and-swap.
 
 ``catalog/{name}.json`` below the root. The object of a namespace that was deleted stays, with nothing but a
 random number: of those who delete it and make it anew only one wins, also where a store tells versions by

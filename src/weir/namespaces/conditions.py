@@ -1,4 +1,4 @@
-"""Deciding a write by the documents that are there: who is written over, patched and deleted.
+"""Conditional writes: which existing documents are replaced, patched and deleted.
 
 Pure: it takes the documents of one moment, and returns what to write. Whoever calls it sees to it that
 nobody else writes in between.

@@ -1,4 +1,4 @@
-"""Turning a write into changes of rows, by the documents that are there."""
+"""Turning a write into row changes, depending on existing documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a namespace is: the object that says where its documents are and what their attributes mean.
+"""The definition of a namespace: where its documents are and what their attributes mean.
 
 The documents are in the table that it names, ``namespaces/{name}/{table}`` below the root; a namespace that
 was deleted and made again has another one. See :mod:`weir.namespaces.catalog` for where it is kept.

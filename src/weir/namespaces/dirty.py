@@ -1,4 +1,4 @@
-"""Which namespaces somebody has to look after: those that a process has written, until nothing is left to do.
+"""Marks of namespaces that need maintenance, set by their writer until there is nothing left to do.
 
 ``dirty/{process}/{namespace}`` below the root, an object each. It is there before the process writes the
 namespace, and goes when everything is merged and what merges have replaced is removed. So what a process that

@@ -1,4 +1,4 @@
-"""Several rankings as one."""
+"""Fusion of several rankings into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which indexes the table of a namespace has: by what its attributes are for, and how much it holds."""
+"""Which indexes a namespace's table has: by the purpose of its attributes and its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock that many may share, or one may have alone."""
+"""A shared/exclusive lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What namespaces and their attributes may be called, and under which names they are stored."""
+"""Validation of the names of namespaces and attributes, and their stored form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One namespace: its documents, its attributes, and what is asked of them."""
+"""One namespace: its documents, attributes and operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A namespace's table as a process has it open: its writer, and what is remembered between calls."""
+"""An open namespace: its table, its writer, and state kept between calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one query of a namespace asks for, and what it found, as values."""
+"""Queries of a namespace and their results, as values."""
 
 from __future__ import annotations
 

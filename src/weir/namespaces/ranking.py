@@ -1,4 +1,4 @@
-"""How documents are ranked, as values."""
+"""Rankings of documents, as values."""
 
 from __future__ import annotations
 

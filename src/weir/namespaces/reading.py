@@ -1,4 +1,4 @@
-"""Running queries on a namespace's table: each ranking by what the table offers for it."""
+"""Running queries on a namespace's table: each ranking by the best means the table offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many of the nearest documents a search by the index finds."""
+"""The recall of index searches: how many of the nearest documents they find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents with their scores by an expression: what it is made of is read, each in the way that suits it."""
+"""Documents scored by an expression, reading each of its parts in the most suitable way."""
 
 from __future__ import annotations
 

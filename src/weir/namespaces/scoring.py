@@ -1,4 +1,4 @@
-"""Scores made of others: sums, maxima, and functions of numbers, of many documents at a time. Pure."""
+"""Composite scores: sums, maxima, and functions of numbers, vectorised over documents. Pure."""
 
 from __future__ import annotations
 

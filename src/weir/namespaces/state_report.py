@@ -1,4 +1,4 @@
-"""What a namespace is made of, in the words of write-ahead log and compaction: fragments, segments, lease."""
+"""The structure of a namespace in terms of write-ahead log and compaction: fragments, segments, lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a namespace holds, and how much of it waits to be merged and indexed."""
+"""The size of a namespace, and how much of it waits to be merged and indexed."""
 
 from __future__ import annotations
 

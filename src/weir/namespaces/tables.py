@@ -1,4 +1,4 @@
-"""Where the tables of namespaces are, and how they are made, opened, copied and removed.
+"""The tables of namespaces: their locations, creation, opening, copying and removal.
 
 ``namespaces/{namespace}/{table}`` below the root. A table that no definition names is noted, in
 ``unnamed/{namespace}/{table}``: from before it is made until its definition is there, and from before that

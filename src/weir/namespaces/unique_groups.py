@@ -1,4 +1,4 @@
-"""Numbers about groups of documents of which some have several values: each counts where it has the value."""
+"""Group statistics of documents with multi-valued attributes: each counts in every group it has."""
 
 from __future__ import annotations
 

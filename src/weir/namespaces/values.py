@@ -1,4 +1,4 @@
-"""Values of attributes as clients pass them: checked against their type, and turned into Arrow columns."""
+"""Attribute values from clients: checked against their type, and converted to Arrow columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors as clients pass them, as Arrow columns: base64 of little-endian float32, lists or arrays."""
+"""Vectors from clients, as Arrow columns: base64 of little-endian float32, lists or arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one write to a namespace asks for, and what came of it, as values."""
+"""Writes to a namespace and their results, as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the writes that wait for a namespace share a log entry, and which write they are together."""
+"""Which waiting writes of a namespace share a log entry, and their combination into one write."""
 
 from __future__ import annotations
 

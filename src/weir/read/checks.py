@@ -1,4 +1,4 @@
-"""Whether a read can be asked of a table: its columns, its filter, its limit."""
+"""Validation of a read: its columns, filter and limit."""
 
 from __future__ import annotations
 

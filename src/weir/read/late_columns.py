@@ -1,4 +1,4 @@
-"""Some rows of a scan, chosen by a few of their columns: the others are read of these rows alone."""
+"""Late materialisation: rows are chosen by a few columns, and the others are read for these rows only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters that name keys: ``id IN (3, 4)`` is answered by look-ups, and no source is read through."""
+"""Filters that name keys: ``id IN (3, 4)`` is answered by lookups, without scanning a source."""
 
 from __future__ import annotations
 

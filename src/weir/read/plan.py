@@ -1,4 +1,4 @@
-"""A read as a value: which sources are read, what each is asked, and what was left out and why.
+"""A read plan as a value: which sources are read and how, and which were pruned and why.
 
 A plan is made of tasks that are small, stateless and can be pickled, so that whoever runs them, this
 process or a cluster, needs nothing else.

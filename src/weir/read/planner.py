@@ -1,4 +1,4 @@
-"""Planning a scan: prune shards, decide which rows of each source count, make one task per source."""
+"""Planning a scan: prunes shards, determines the live rows of each source, makes one task per source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that a read returns, in the forms that Python's data libraries take them in."""
+"""The rows of a read, convertible to the forms of Python's data libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which shards of a snapshot a read has to look at."""
+"""Which shards of a snapshot a read has to visit."""
 
 from __future__ import annotations
 

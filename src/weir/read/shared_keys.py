@@ -1,4 +1,4 @@
-"""Keys of which several shards hold versions, so that nothing tells which is the newest.
+"""Keys with versions in several shards, whose newest version is unknown.
 
 The spec has every key in one shard. Others can break that: LanceDB makes a shard of its own for rows that
 another shard holds, whoever writes by hand routes rows as they like, and a column outside the key may change

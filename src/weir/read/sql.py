@@ -1,4 +1,4 @@
-"""SQL over the merged view: a query, run by DataFusion over what it needs of one snapshot."""
+"""SQL over the merged view: a query, run by DataFusion over the part of one snapshot it needs."""
 
 from __future__ import annotations
 

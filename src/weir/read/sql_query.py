@@ -1,4 +1,4 @@
-"""What a SQL query needs of a table: DataFusion's optimised plan, read for its scans.
+"""What a SQL query needs of a table, from the scans in DataFusion's optimised plan.
 
 DataFusion prunes columns and pushes conditions down to the scans of a plan. What it finds out is handed
 to a scan of the merged view; the query then runs over the rows that come back, with every condition

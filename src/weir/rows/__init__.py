@@ -1,4 +1,4 @@
-"""What callers may pass as rows and keys, brought into the table's schema and checked before the WAL.
+"""User input of rows and keys, converted to the table's schema and checked before the WAL.
 
 Invariant I10: bad input changes nothing; the error names column, row and reason.
 """

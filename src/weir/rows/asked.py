@@ -1,4 +1,4 @@
-"""Rows that say in a column what each does to its key, where some depend on the row that is there."""
+"""Rows with an operation column, some of which depend on existing rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether values of one type are meant as values of another, and making them so without losing any."""
+"""Lossless casts: whether values of one type can stand for values of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that upsert or delete their keys: checked, and as batches of WAL entries."""
+"""Upserts and deletes: checked rows, as batches of WAL entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers pass, as Arrow tables and columns; whether it fits a table is not settled yet."""
+"""User input as Arrow tables and columns, before it is checked against a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which decimal type a column gets from decimals of Python, each of which has no type but its own digits."""
+"""Inference of decimal types from Python decimals, which carry only their own digits."""
 
 from __future__ import annotations
 

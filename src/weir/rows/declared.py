@@ -1,4 +1,4 @@
-"""Which types the fields of dataclasses and pydantic models are declared with, for columns of a new table."""
+"""Column types of a new table from the fields of dataclasses and pydantic models."""
 
 from __future__ import annotations
 

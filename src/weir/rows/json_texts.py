@@ -1,4 +1,4 @@
-"""JSON texts as Lance keeps them: in a log they are text still, and a flush makes its own form of them.
+"""JSON texts as Lance stores them: text in a log, converted by a flush to its own form.
 
 What it cannot read would be durable, and no flush of its shard would ever be done again; deep nesting ends
 the process. So the library itself reads the texts before a row is accepted, and rows have from the beginning

@@ -1,4 +1,4 @@
-"""Keys written as text: the values of their columns that the same text is as a literal of a filter."""
+"""Keys written as text: the key values for which that text is a filter literal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys as callers pass them: values alone, or rows that hold the columns of the primary key."""
+"""Keys from users: values alone, or rows with the primary-key columns."""
 
 from __future__ import annotations
 

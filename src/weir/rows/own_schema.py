@@ -1,4 +1,4 @@
-"""The schema that rows have by themselves, for a new table."""
+"""The schema of given rows, for a new table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that change some columns of their keys: checked, and as rows of WAL entries."""
+"""Patches: rows that change some columns of their keys, checked, as rows of WAL entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datetimes with a time zone are never taken together with such without."""
+"""Refusal to mix datetimes with and without a time zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Casts of Arrow arrays that have lists in them, without what Arrow does wrong.
+"""Casts of Arrow arrays with lists, avoiding bugs of Arrow.
 
 Arrow makes a vector of nulls of a null list by reading the first value of any list. Where there is no value
 at all, as in the only rows of a batch that have no vector, it reads what does not belong to it: the process

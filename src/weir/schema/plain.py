@@ -1,4 +1,4 @@
-"""The Arrow types that a word says, without parameters and without children.
+"""The Arrow types with one-word names, without parameters or children.
 
 The base of every notation of Weir for types: schemas as people type them (:mod:`weir.schema.text`), and
 shard specs as the library writes them (:mod:`weir.sharding.type_names`). Each adds what only it has.

@@ -1,4 +1,4 @@
-"""Rows under another schema of the same columns."""
+"""Rows under another schema with the same columns."""
 
 from __future__ import annotations
 

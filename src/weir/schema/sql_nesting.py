@@ -1,4 +1,4 @@
-"""How deep SQL text is nested, told from its tokens, before any parser sees it.
+"""The nesting depth of SQL text, determined from its tokens before any parser runs.
 
 The libraries that parse, plan and evaluate SQL recurse over the tree that it makes. Their parsers count
 parentheses, but not chains: of ``1+1+1+...`` each sign is another level, and a few hundred of them use up

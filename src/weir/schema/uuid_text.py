@@ -1,4 +1,4 @@
-"""UUIDs as people write them, and as the 16 bytes that they are in a table."""
+"""UUIDs as text and as the 16 bytes that a table stores."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every search shares."""
+"""Shared parts of all searches."""

@@ -1,4 +1,4 @@
-"""The rows that a search has chosen, read from the sources they are in, as its result."""
+"""Reading the rows that a search has chosen from their sources, as its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching by vector and by text at once: two rankings of the same rows, made one."""
+"""Hybrid search: a ranking by vector and one by text over the same rows, fused."""
 
 from __future__ import annotations
 

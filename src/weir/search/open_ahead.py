@@ -1,4 +1,4 @@
-"""Opening the first data file of a base table while its shards are looked at, on an object store.
+"""Prefetching the first data file of a base table on an object store while its shards are checked.
 
 What the rows of an answer are read from is known before it is known which they are. The library keeps what it
 has read of the end of a file and of the heads of its columns, so the search finds it there.

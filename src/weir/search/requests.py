@@ -1,4 +1,4 @@
-"""What a search asks for, as it was passed: it is checked against columns, and planned on a snapshot.
+"""Search requests: checked against columns, and planned on a snapshot.
 
 The columns are those of the table now or, of a search at a token, those that it had then.
 """

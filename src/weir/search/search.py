@@ -1,4 +1,4 @@
-"""A search: the rows that answer a query best, in order."""
+"""A search: the rows that match a query best, in order."""
 
 from __future__ import annotations
 

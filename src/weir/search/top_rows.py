@@ -1,4 +1,4 @@
-"""The rows that come first in an order, without reading all columns of the others.
+"""The first rows of an order, without reading all columns of the others.
 
 First the columns are read that decide which rows these are, and the primary key; then those rows are looked
 up.

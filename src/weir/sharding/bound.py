@@ -1,4 +1,4 @@
-"""A shard spec bound to the columns a table has now: what computes shard values of rows."""
+"""A shard spec bound to the current columns of a table, which computes shard values of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets of text as the Lance library computes them: many times faster than over NumPy arrays.
+"""Text buckets computed by the Lance library, many times faster than over NumPy arrays.
 
 Of texts every byte counts, and each has another length, which is what arrays are bad at. Numbers are as fast
 here (:mod:`weir.sharding.murmur3`).

@@ -1,4 +1,4 @@
-"""What a filter says of single columns: SQL text as a tree of value sets.
+"""The constraints of a filter on single columns: SQL text as a tree of value sets.
 
 The text is parsed, type-checked and simplified by DataFusion, not by a parser of Weir's own: its
 optimiser pushes negations down, folds constants, brings literals to the type of the column they are

@@ -1,4 +1,4 @@
-"""Shard values that do not move when a column is promoted to a wider type.
+"""Shard values that stay the same when a column is promoted to a wider type.
 
 The spec asks that equal values have equal shard values whatever their type ("type-promotion resistant"),
 and the hash of the released library does not have that property. So Weir records the type each source

@@ -1,4 +1,4 @@
-"""Sending rows to their shards."""
+"""Routing of rows to their shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a user says what a table is sharded by: ``weir.bucket("id", 8)`` and its sisters.
+"""Shard rules as users write them: ``weir.bucket("id", 8)`` and others.
 
 Every constructor returns a :class:`ShardBy`; several make one shard spec with several fields::
 

@@ -1,4 +1,4 @@
-"""The id of a shard, as it follows from its values: so that writers that know nothing of each other agree.
+"""Shard ids derived from shard values, so that independent writers agree on them.
 
 There are two rules. **Weir's own** takes the table and the shard spec into the id, so that no two tables,
 and no two specs of one, have a shard in common. **LanceDB's** takes the values alone. LanceDB looks for no

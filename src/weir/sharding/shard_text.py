@@ -1,4 +1,4 @@
-"""The shard spec of a table as text: the constructors of :mod:`weir`, typed without Python.
+"""The shard spec of a table as text: the constructors of :mod:`weir`, without Python.
 
 One call or several, with commas between them: ``bucket(id, 8)``, ``identity(site), bucket(id, 4)``,
 ``multi_bucket(site, id, 16)``, ``truncate(name, 3)``, ``identity(region, immutable=true)``,

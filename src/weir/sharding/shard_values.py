@@ -1,4 +1,4 @@
-"""The values all rows of a shard share, as manifests record them.
+"""The values shared by all rows of a shard, as recorded in manifests.
 
 A manifest records each value as the bytes of a little-endian Arrow scalar
 (:mod:`weir.format.arrow_scalar`). A null is not recorded at all.

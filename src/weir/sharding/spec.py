@@ -1,4 +1,4 @@
-"""Shard specs: made from what the user asked for, read back, numbered, and judged for the library.
+"""Shard specs: creation from user input, parsing, numbering, and compatibility with the library.
 
 Lance MemWAL spec, section "Shard Spec". Field ids, result types and parameters are those the released
 library writes for the transforms it knows (``initialize_mem_wal``): the one field of a ``bucket``,

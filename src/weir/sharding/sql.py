@@ -1,4 +1,4 @@
-"""DataFusion as Weir uses it for shard expressions and filters: one session, and what is stable in it.
+"""The DataFusion session for shard expressions and filters, and what is stable in it.
 
 Names are case-sensitive, as in Lance, and rows keep their order.
 """

@@ -1,4 +1,4 @@
-"""Sets of values a column may have, as a filter or a shard confines them.
+"""Sets of possible values of a column, as constrained by a filter or a shard.
 
 Values are *ordinals*: Python values that compare as the column's values do. Integers, dates, times and
 timestamps are their integers, text is its UTF-8 bytes, decimals are :class:`~decimal.Decimal`.

@@ -1,4 +1,4 @@
-"""Which state of a table a read asks for: one that is fresh enough, or one of before."""
+"""The state of a table that a read requests: a fresh one, or an earlier one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a table at an instant, found by when the store says that things were written.
+"""The state of a table at an instant, found by the store's write times.
 
 A reader of that instant would have found the newest version of the base table, the newest manifest of every
 shard, and the log up to its end: each is the last of its kind that was written by then. Numbers follow each

@@ -1,4 +1,4 @@
-"""A cut of a table: which base table, which generations and how much of every log, without reading rows.
+"""A cut of a table: its base table version, generations and log positions, without reading rows.
 
 A cut has to be consistent in three ways.
 

@@ -1,4 +1,4 @@
-"""Named consumers of the change feed, as they are stored, and when one has fallen too far behind."""
+"""Stored consumers of the change feed, and when one has fallen too far behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saying which part of a snapshot token is gone, when garbage collection has passed it (invariant I8)."""
+"""Errors for expired snapshot tokens: which part garbage collection has passed (invariant I8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names a state of a table, and the token that it stands for: a tag, an instant, or a token as text."""
+"""Names for states of a table, and their tokens: a tag, an instant, or a token as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds garbage collection back: the states of the table that somebody may come back to."""
+"""The states of a table that readers may return to, which hold garbage collection back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader knows of one shard: its newest manifest and the WAL tail no generation covers."""
+"""A reader's view of one shard: its newest manifest and the WAL tail that no generation covers."""
 
 from __future__ import annotations
 

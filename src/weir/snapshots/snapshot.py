@@ -1,4 +1,4 @@
-"""What one read sees: a base table version and a view of every shard, as one consistent cut.
+"""The snapshot of one read: a base table version and a view of every shard, as one consistent cut.
 
 Lance MemWAL spec, "Reader Consistency".
 """

@@ -1,4 +1,4 @@
-"""What collections have set out to delete, so that nobody who begins now may count on it (invariant I9).
+"""What collections are about to delete, so that no new reader relies on it (invariant I9).
 
 A collection says what it is about to delete, and then looks once more who needs something. A consumer of the
 change feed stores its place, and then looks here. So either the collection sees the consumer, and leaves

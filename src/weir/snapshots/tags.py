@@ -1,4 +1,4 @@
-"""Tags of a table as they are stored: making, reading, listing and dropping them.
+"""Stored tags of a table: creating, reading, listing and dropping them.
 
 A tag is stored first, and what it is to keep is looked at once more after it stands: as with the pins of
 tokens (:mod:`weir.snapshots.tokens`), a collection sees the tag, or the tag sees what the collection takes.

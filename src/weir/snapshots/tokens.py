@@ -1,4 +1,4 @@
-"""Snapshot tokens: pinning them, letting go of them, and what all that is pinned keeps alive.
+"""Snapshot tokens: pinning and releasing them, and what pinned ones keep alive.
 
 A pin is written before the call that asks for it returns, and what it is to keep is looked at once more
 after it stands. Garbage collection looks at the pins again before it sweeps what it marked a horizon ago:

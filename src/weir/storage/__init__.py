@@ -1,1 +1,1 @@
-"""Where the bytes live: get, list, put-if-absent, compare-and-swap. Knows nothing of LSM trees."""
+"""Object storage: get, list, put-if-absent, compare-and-swap. Independent of LSM trees."""

@@ -1,4 +1,4 @@
-"""One way to look at the many things that hold bytes, without copying them."""
+"""A uniform view of byte buffers of many kinds, without copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums of whole objects that carry none of their own, as Lance's files.
+"""Checksums of whole objects that have none of their own, such as Lance's files.
 
 A bit that turned over in such a file may change a value without breaking anything. Readers do not look for
 that: it would take all of every file, and they read a few pages.

@@ -1,4 +1,4 @@
-"""How many operations something asks of a store."""
+"""Counting the operations on a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few operations Weir asks of a place where bytes live.
+"""The storage interface: the few operations Weir needs.
 
 A store holds objects below one root, named by relative paths with ``/`` between parts. It knows
 nothing of LSM trees. Every write is atomic: readers see the whole object or none of it. Every

@@ -1,4 +1,4 @@
-"""Objects as files below a directory of this machine."""
+"""Objects as files below a local directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of objects that outlive the loss of power: the directories they stand in, up to the root."""
+"""Durable names of objects: syncing their directories, up to the root."""
 
 from __future__ import annotations
 

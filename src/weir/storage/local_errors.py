@@ -1,4 +1,4 @@
-"""What the operating system says, as errors that tell what to do next."""
+"""Operating system errors as Weir errors with hints."""
 
 from __future__ import annotations
 

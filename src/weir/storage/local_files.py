@@ -1,4 +1,4 @@
-"""Whole files of the local filesystem: looking at, writing, reading and syncing them."""
+"""Whole files of the local filesystem: stat, write, read and sync."""
 
 from __future__ import annotations
 

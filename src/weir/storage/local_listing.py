@@ -1,4 +1,4 @@
-"""What lies below a directory of this machine: objects, and the directories that hold some."""
+"""Listing a local directory: objects, and directories with objects."""
 
 from __future__ import annotations
 

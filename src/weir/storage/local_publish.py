@@ -1,4 +1,4 @@
-"""Files that appear in a directory whole or not at all.
+"""Publishing files atomically in a directory.
 
 A staged file holds its content before it has its name. It then gets the name either by ``link``, which
 fails if the name is taken, or by ``rename``, which replaces what had it. Two kinds do this:

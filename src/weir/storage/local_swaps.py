@@ -1,4 +1,4 @@
-"""Comparing and swapping files without a lock.
+"""Lock-free compare-and-swap of files.
 
 The file of an object's own name is its first version, and never changes while the object lives. What replaces
 it by compare-and-swap is put beside it, as ``.weir-swaps/NAME/DIGEST/NUMBER``: the digest is that of the

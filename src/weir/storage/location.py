@@ -1,4 +1,4 @@
-"""What a location of a table says: which kind of store, and where in it. Opens nothing."""
+"""Parsing of table locations: the kind of store and the path in it, without opening anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that belongs to an engine: tells its metrics of every operation, and hands its parts on."""
+"""A store that belongs to an engine: counts its operations and provides the engine's parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the object-store client says, as errors that tell what to do next."""
+"""Errors of the object-store client as Weir errors with hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage options: the names Lance documents, as the object-store client takes them.
+"""Storage options: Lance's documented names, converted for the object-store client.
 
 One mapping goes to Lance and to Weir. Lance lets names it does not know pass in silence, and the
 client refuses some that Lance knows; here each is checked, translated, or left to Lance alone. Names

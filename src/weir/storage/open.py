@@ -1,4 +1,4 @@
-"""The store for a location, whatever its kind."""
+"""Opening the store for a location, whatever its kind."""
 
 from __future__ import annotations
 

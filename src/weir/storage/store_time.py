@@ -1,4 +1,4 @@
-"""The time by the clock of a store: the one clock that all who use it have."""
+"""The time by the clock of a store, the one clock shared by all its users."""
 
 from __future__ import annotations
 

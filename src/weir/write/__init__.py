@@ -1,1 +1,1 @@
-"""The way of a write: table writer, shard pool, shard writer, claim."""
+"""The write path: table writer, shard pool, shard writer, claim."""

@@ -1,4 +1,4 @@
-"""Claiming a shard: the lease, the epoch, the tail a former writer left, and the fence entry.
+"""Claiming a shard: the lease, the epoch, the log tail of the former writer, and the fence entry.
 
 Lance MemWAL spec, "Writer Fencing". The epoch alone stops a former writer only at its next manifest
 update. The fence entry stops it at its next append: the entry takes the position the former writer

@@ -1,4 +1,4 @@
-"""The columns that a writer goes by, which may change while it is open.
+"""The columns of a writer, which may change while it is open.
 
 A writer that has begun takes other columns over between two groups of writes, without a new claim. It
 learns of them from whoever has altered or read the table in this process; from a look at the table beside its

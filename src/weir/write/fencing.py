@@ -1,4 +1,4 @@
-"""Whether a writer may append still: its lease, its epoch, and the place it appends to (invariant I2).
+"""Whether a writer may still append: its lease, its epoch, and its append position (invariant I2).
 
 Three things keep two writers of a shard apart, and each stands in for what the others cannot know:
 

@@ -1,4 +1,4 @@
-"""What repeatable writes had done before a table was resharded, row by row.
+"""The effects of repeatable writes before a resharding, row by row.
 
 A shard of the new rule has rows of many shards of the former one, of which some had a write and others had
 not, when its writer died between them. So no mark of the new shard could say it; those of the former shards,

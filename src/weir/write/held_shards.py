@@ -1,4 +1,4 @@
-"""The shards that this process writes: each has one writer, which all table writers of the process share.
+"""The shards that this process writes: one writer each, shared by all its table writers.
 
 Whoever runs the cell of a notebook again, or opens a table twice, has two writers of one table in one
 process. They are no rivals: a shard that one of them has claimed takes the rows of the other too, in the

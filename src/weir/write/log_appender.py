@@ -1,4 +1,4 @@
-"""The end of one shard's log, as its writer knows it: where the next entry goes, and what became of each.
+"""The end of one shard's log, as known to its writer: the next position, and the outcome of each append.
 
 An append may fail and yet come about. Until it is known which, its rows are *in doubt*: whatever stands at
 the next position, when something is appended there, tells. The same holds of staged generations that are

@@ -1,4 +1,4 @@
-"""Making the writer of a table: its options, and how it claims a shard."""
+"""Opening the writer of a table: its options, and how it claims a shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MemTables that the entries of a log tail were written to (Lance MemWAL spec, "WAL Replay").
+"""Rebuilding MemTables from the entries of a log tail (Lance MemWAL spec, "WAL Replay").
 
 :mod:`weir.log.replay` says which entries these are, and what the generations that they record mean.
 """

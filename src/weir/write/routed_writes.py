@@ -1,4 +1,4 @@
-"""Rows split by shard: queued and waited for, and split anew once the table is sharded by another rule."""
+"""Routed writes: queued, awaited, and routed again if the table is resharded."""
 
 from __future__ import annotations
 

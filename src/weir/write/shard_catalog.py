@@ -1,4 +1,4 @@
-"""Which shard holds which shard values: the shards that exist, and the id a new one gets."""
+"""The mapping from shard values to shards: existing shards, and the ids of new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shards of one table writer have in common: the table, its limits, who works for all of them."""
+"""The shared context of a table writer's shards: the table, its limits, its background workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shards that a table writer has claimed, and what they have in common: threads, a lease, limits."""
+"""The claimed shards of a table writer, and their shared threads, lease and limits."""
 
 from __future__ import annotations
 

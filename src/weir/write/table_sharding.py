@@ -1,4 +1,4 @@
-"""What follows from the shard spec of a table: what splits its rows, and which shards hold them."""
+"""The parts derived from a table's shard spec: the router and the shard catalog."""
 
 from __future__ import annotations
 

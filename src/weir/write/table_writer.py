@@ -1,4 +1,4 @@
-"""Upserts and deletes of one writer: checked, routed to its shards, and waited for until they are durable."""
+"""The table writer: upserts and deletes, checked, routed to shards, and awaited until durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a durable write left in the log, put together of what it left in every shard."""
+"""The result of a durable write, combined from those of its shards."""
 
 from __future__ import annotations
 

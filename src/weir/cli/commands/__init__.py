@@ -1,4 +1,4 @@
-"""The commands of ``weir``: each turns its options into one call and hands the result to an output.
+"""The commands of ``weir``: each turns its options into one call and passes the result to an output.
 
 One module per subject; here they get their names, in the order in which the help lists them.
 

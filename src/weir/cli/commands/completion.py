@@ -1,4 +1,4 @@
-"""The command that has shells complete the others."""
+"""The command that prints shell completion scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that shows what Weir does."""
+"""The command that runs the demo."""
 
 from __future__ import annotations
 

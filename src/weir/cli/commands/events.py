@@ -1,4 +1,4 @@
-"""Commands on event stores: make, define, append, ask, replay, remember, export, restore, and a shell."""
+"""Commands on event stores: create, define, append, query, replay, remember, export, restore, and a shell."""
 
 from __future__ import annotations
 

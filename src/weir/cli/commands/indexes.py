@@ -1,4 +1,4 @@
-"""Commands about the indexes of a table: ``weir index create`` and its like."""
+"""Commands on the indexes of a table: ``weir index create`` and others."""
 
 from __future__ import annotations
 

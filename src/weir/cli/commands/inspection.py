@@ -1,4 +1,4 @@
-"""Commands that look at what is stored: one object, or all of them together."""
+"""Commands that examine what is stored: one object, or all of them together."""
 
 from __future__ import annotations
 

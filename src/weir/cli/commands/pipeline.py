@@ -1,4 +1,4 @@
-"""Commands about pipelines on Spark: check one that a file describes, run it, and ask how it is doing."""
+"""Commands on Spark pipelines: check, run and query the state of one described in a file."""
 
 from __future__ import annotations
 

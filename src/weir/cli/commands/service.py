@@ -1,4 +1,4 @@
-"""Commands of the service: run it, and make, list, rotate and revoke its keys."""
+"""Commands of the service: run it, and create, list, rotate and revoke its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that keep a table in order: merge, compact, recover, collect garbage, and maintain."""
+"""Maintenance commands: merge, compact, recover, collect garbage, and maintain."""
 
 from __future__ import annotations
 

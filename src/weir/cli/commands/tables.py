@@ -1,4 +1,4 @@
-"""Commands about a table as a whole: create it, change its columns, and say how it is."""
+"""Commands on a table as a whole: create it, alter its columns, and show its status."""
 
 from __future__ import annotations
 

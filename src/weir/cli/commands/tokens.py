@@ -1,4 +1,4 @@
-"""Commands about time: take a token of a table, and read what was written since one."""
+"""Commands on time: take a token of a table, and read what was written since one."""
 
 from __future__ import annotations
 

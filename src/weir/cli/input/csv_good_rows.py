@@ -1,4 +1,4 @@
-"""The rows of CSV that are well, when the others are to be left out.
+"""The valid rows of a CSV file, when invalid ones are skipped.
 
 Arrow's reader stops at the first value that it cannot convert. So it is first asked for the values as they
 stand, and passes over rows with too many or too few of them; then it converts those, and the rows in which

@@ -1,4 +1,4 @@
-"""Quotes in CSV that open and are not closed: without a look at them the rest of the file is one value.
+"""Unclosed quotes in CSV, which would otherwise make the rest of the file one value.
 
 The reader of CSV asks this stream for bytes. It passes on whole rows; of a row whose last quote is open when
 the file ends, or for longer than a value may be, it says so, and goes on with the line after it.

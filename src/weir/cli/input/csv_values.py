@@ -1,4 +1,4 @@
-"""The values of CSV: how Arrow's reader is told of their types, and what it cannot read by itself."""
+"""CSV values: the types for Arrow's reader, and conversion of those it cannot read itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the files a user names, telling their formats apart, and opening them."""
+"""Finding the files a user names, detecting their formats, and opening them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream whose beginning has been read already."""
+"""A stream whose beginning was already read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every reader of files takes and gives, and how they say where something is wrong.
+"""The interface of file readers, and how they report the location of an error.
 
 Rows are counted from 1 and without a header, the way people count the rows of data in a file.
 """

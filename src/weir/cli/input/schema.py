@@ -1,4 +1,4 @@
-"""The columns of a file, for a table that is to be like it."""
+"""The schema of a file, for creating a table like it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands answer: text for people, JSON for programs.
+"""The output of commands: text for people, JSON for programs.
 
 A command does its work and hands the result to an :class:`Output`; nothing else writes to standard
 output. Notes, progress and errors go to standard error. A result that takes more than a few lines of

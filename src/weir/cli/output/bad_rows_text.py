@@ -1,4 +1,4 @@
-"""The rows that an ingest has left out, for people."""
+"""The rows that an ingest skipped, as text."""
 
 from __future__ import annotations
 

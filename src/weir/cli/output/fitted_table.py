@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: what matters least is left out first."""
+"""Tables that fit the terminal: the least important columns are dropped first."""
 
 from __future__ import annotations
 

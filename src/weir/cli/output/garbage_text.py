@@ -1,4 +1,4 @@
-"""What a garbage collection has done, as text."""
+"""The report of a garbage collection, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes, and what was done for them, as text."""
+"""Indexes, and the work done on them, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored, and what is wrong with it, for people."""
+"""Stored objects and their problems, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands can answer, however it is shown."""
+"""The interface of command output, whatever its form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phrases that the text of several results has."""
+"""Phrases shared by the text of several results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check or a run of a pipeline says, for people."""
+"""The result of checking or running a pipeline, as text."""
 
 from __future__ import annotations
 

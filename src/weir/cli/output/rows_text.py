@@ -1,4 +1,4 @@
-"""Rows as text. A value that does not fit is cut; nothing in it is taken for markup."""
+"""Rows as text. Long values are truncated; markup in them has no effect."""
 
 from __future__ import annotations
 

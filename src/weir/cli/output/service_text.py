@@ -1,4 +1,4 @@
-"""What services have done, as sentences."""
+"""The results of services, as sentences."""
 
 from __future__ import annotations
 

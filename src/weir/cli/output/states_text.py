@@ -1,4 +1,4 @@
-"""The states of a table that are kept, for people."""
+"""The saved states of a table, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a table as text: what is wrong first, then the table, then its shards."""
+"""The state of a table as text: problems first, then the table, then its shards."""
 
 from __future__ import annotations
 

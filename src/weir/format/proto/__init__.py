@@ -1,1 +1,1 @@
-"""Protobuf messages, generated from ``memwal.proto``. Nothing but codecs in this package uses them."""
+"""Protobuf messages, generated from ``memwal.proto``. Only codecs in this package use them."""

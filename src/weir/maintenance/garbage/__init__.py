@@ -1,1 +1,1 @@
-"""Garbage collection: mark, wait the horizon, look at the roots again, sweep."""
+"""Garbage collection: mark, wait for the horizon, check the roots again, sweep."""

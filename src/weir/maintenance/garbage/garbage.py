@@ -1,4 +1,4 @@
-"""Garbage collection: deleting what no reader, token, consumer, writer or retained version can need.
+"""Garbage collection: deletes what no reader, token, consumer, writer or retained version can need.
 
 Lance MemWAL spec, "Garbage Collector"; what is garbage is decided in :mod:`weir.maintenance.garbage.policy`.
 A collection looks at the marks first and then at the roots; takes generations that nobody needs off the

@@ -1,4 +1,4 @@
-"""Changing the marks of garbage collections."""
+"""Updating the marks of garbage collections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What in a shard is garbage: decided from a listing, the roots and the marks, without any I/O.
+"""Which objects of a shard are garbage: decided from a listing, the roots and the marks, without I/O.
 
 Lance MemWAL spec, "Garbage Collector". Every rule here is monotonic: what is garbage stays garbage, since
 no new reader, token, flush or claim can come to need it. So an object may be deleted once it has been

@@ -1,4 +1,4 @@
-"""What a garbage collection says it has done: what is garbage, how much of it, why, and what is kept."""
+"""The report of a garbage collection: what is garbage, how much of it, why, and what is kept."""
 
 from __future__ import annotations
 

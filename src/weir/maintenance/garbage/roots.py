@@ -1,4 +1,4 @@
-"""What of a table is needed: by its newest version, older ones, snapshot tokens and feed consumers.
+"""The roots of a table: what its versions, snapshot tokens and feed consumers need.
 
 The newest version of the base table says what is merged, and its maintained indexes how far they are.
 Every version that exists needs the generations that its own MemWAL index lists and has not merged: that

@@ -1,4 +1,4 @@
-"""A shard as a garbage collection finds it, and what of it is needed: values, without any I/O."""
+"""A shard as seen by a garbage collection, and what of it is needed; values, without I/O."""
 
 from __future__ import annotations
 

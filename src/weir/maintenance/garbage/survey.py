@@ -1,4 +1,4 @@
-"""Looking at one shard for a garbage collection: one listing, a few manifests, the epochs in its log.
+"""Surveying one shard for a garbage collection: one listing, a few manifests, the epochs in its log.
 
 What is looked at never changes once it is written, apart from what another collection deletes meanwhile;
 then the shard is looked at once more.

@@ -1,1 +1,1 @@
-"""Showing what any object of a table says, also one that is broken."""
+"""Inspection of the objects of a table, including damaged ones."""

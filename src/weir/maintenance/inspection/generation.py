@@ -1,4 +1,4 @@
-"""What a generation holds: its rows, its key index, its bloom filter; each as far as it can be read."""
+"""The content of a generation: rows, key index and Bloom filter, each as far as it can be read."""
 
 from __future__ import annotations
 

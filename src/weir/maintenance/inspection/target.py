@@ -1,4 +1,4 @@
-"""Which object is meant: a path below a table, or a short name for it."""
+"""Resolving the object to inspect: a path below a table, or a short name for it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checking a whole table: every invariant that storage can show."""
+"""Verification of a whole table: every invariant that storage can show."""

@@ -1,4 +1,4 @@
-"""Checking the files of the base table: they are what was written, as far as Weir has written them."""
+"""Verifying the base table's files against their checksums, as far as Weir wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking an index of the base table: its files are there and whole, and a BTREE has the rows it speaks for.
+"""Verifying an index of the base table: its files are intact, and a BTREE has the rows it covers.
 
 A lookup or a filter that is answered from an index believes it: a row that the index has lost is not found,
 and nothing else notices.

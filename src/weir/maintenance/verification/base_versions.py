@@ -1,4 +1,4 @@
-"""Checking that every version of the base table has all its files, as long as they were written.
+"""Verifying that every version of the base table has all its files, with their full length.
 
 What is gone, empty or short is found by listing, without reading the files. Deletion files, of whose length
 nothing is recorded, are read.

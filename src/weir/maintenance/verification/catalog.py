@@ -1,4 +1,4 @@
-"""Checking the catalog of a generation against its rows: planners leave generations out by it."""
+"""Verifying the catalog of a generation against its rows: planners skip generations by it."""
 
 from __future__ import annotations
 

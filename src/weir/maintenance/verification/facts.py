@@ -1,4 +1,4 @@
-"""What the tasks of a check have to know of the table."""
+"""The facts about a table that verification tasks need."""
 
 from __future__ import annotations
 

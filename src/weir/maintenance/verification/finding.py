@@ -1,4 +1,4 @@
-"""What a check of a table finds."""
+"""A finding of a verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking one generation: its rows, its key index and its bloom filter agree."""
+"""Verifying one generation: its rows, key index and Bloom filter agree."""
 
 from __future__ import annotations
 

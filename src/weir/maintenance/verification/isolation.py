@@ -1,4 +1,4 @@
-"""Calling a function in another process, so that the library may end that one.
+"""Calling a function in another process, which the library may abort.
 
 Over some damaged files Lance does not raise an error, and does not panic as other code of its language does:
 it aborts the process, with everybody who is in it. So what reads files that nothing has proved to be whole

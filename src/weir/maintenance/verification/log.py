@@ -1,4 +1,4 @@
-"""Checking the log of one shard: no gap where replay will go, whole entries, epochs in order."""
+"""Verifying the log of one shard: no gap in the range of replay, intact entries, epochs in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading many objects, and telling the objects of a shard apart."""
+"""Reading many objects, and classifying the objects of a shard."""
 
 from __future__ import annotations
 

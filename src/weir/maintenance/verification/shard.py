@@ -1,4 +1,4 @@
-"""Checking one shard: its manifests, its log, its lease, and what else lies in its directory.
+"""Verifying one shard: its manifests, log and lease, and anything else in its directory.
 
 One listing, then the newest manifest, then every other one, then the log. So whatever the listing showed
 was there before the manifest that it is compared with was read: what has been written since can make

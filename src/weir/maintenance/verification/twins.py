@@ -1,4 +1,4 @@
-"""Checking that no two shards hold what belongs into one."""
+"""Verifying that no two shards hold rows that belong in one."""
 
 from __future__ import annotations
 

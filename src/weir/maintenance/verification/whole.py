@@ -1,4 +1,4 @@
-"""Checking what concerns a whole table: the details of its MemWAL index, tokens, marks, the base table."""
+"""Verifying a table as a whole: the details of its MemWAL index, tokens, marks, the base table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which documents count: filters as values, and what a table and DataFusion are asked by them."""
+"""Filters of documents, as values, and their translation for tables and DataFusion."""

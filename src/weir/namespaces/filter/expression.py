@@ -1,4 +1,4 @@
-"""Filters as values: which documents count, whoever asks and in whatever language.
+"""Filters as values, independent of any query language.
 
 A filter is two-valued. A document that lacks an attribute fails every comparison of it, and ``Not`` is the
 complement: ``NotEq`` and ``NotIn`` hold where the attribute is missing.

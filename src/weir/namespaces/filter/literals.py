@@ -1,4 +1,4 @@
-"""Values as SQL. Nothing that a client has passed gets into a query but through here."""
+"""Values as SQL literals: the only way for client values into a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of texts, as the regular expressions of DataFusion: globs, and words one after the other."""
+"""Text patterns as DataFusion regular expressions: globs, and words in sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters as SQL conditions for Lance and DataFusion: names quoted, values as literals, two-valued.
+"""Filters as SQL conditions for Lance and DataFusion: quoted names, literal values, two-valued logic.
 
 SQL has three values: a comparison with null is neither true nor false, and so is its negation. Here every
 negation is pushed down to the comparisons, where what it means for a missing value is written out; what is

@@ -1,1 +1,1 @@
-"""Search by text, scored over all levels by one set of statistics."""
+"""Full-text search, with one set of statistics for all levels."""

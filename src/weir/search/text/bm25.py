@@ -1,4 +1,4 @@
-"""BM25: how well a text answers words, given how common they are in all live texts.
+"""BM25: how well a text matches words, given their frequency in all live texts.
 
 The formula is that of Lance, and so are the constants unless others are asked for: so that an index of
 everything gives the same scores.

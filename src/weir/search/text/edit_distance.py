@@ -1,4 +1,4 @@
-"""Words that differ from another in few letters."""
+"""Words within a small edit distance of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of a generation's texts as its own full-text index has them, which saves taking texts apart."""
+"""The words of a generation's texts from its own full-text index, which saves tokenizing them."""
 
 from __future__ import annotations
 

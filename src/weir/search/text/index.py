@@ -1,4 +1,4 @@
-"""The full-text index of a column of the base table: what it covers, and what it knows of words.
+"""The full-text index of a column of the base table: its coverage and its word statistics.
 
 Only what an index has of live rows is of use for statistics: an index goes on counting rows that
 have been deleted since it was made.

@@ -1,4 +1,4 @@
-"""Text queries as Lance is asked them: so that it finds every row that may be among the best."""
+"""Text queries in Lance's form, which find every row that may be among the best."""
 
 from __future__ import annotations
 

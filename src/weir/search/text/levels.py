@@ -1,4 +1,4 @@
-"""Generations, and parts of the log, as parts of a text search: several of them as if they were one.
+"""Generations and parts of the log as parts of a text search, several of them treated as one.
 
 A search that asked every generation for every word would cost more with every flush. Where a word occurs in
 generations that follow each other is put together once, and kept in the process cache.

@@ -1,4 +1,4 @@
-"""Deciding which texts a full-text query finds, and their scores."""
+"""Matching and scoring of texts by a full-text query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching by text: the rows of the merged view that answer a text query best.
+"""Text search: the rows of the merged view that best match a text query.
 
 Scores are those that an index of exactly the live rows would give. What is common in the table is
 added up: what the base table's index knows of its live rows, and the words of all newer rows.

@@ -1,4 +1,4 @@
-"""A segment of a full-text index, read from its files: its rows, its words, and which rows have which word.
+"""A segment of a full-text index, read from its files: rows, words and posting lists.
 
 Its files never change, so what is read of them is kept in the process cache. Files that are not as expected
 are left to the library, which says what is wrong with them, or can read what Weir cannot.

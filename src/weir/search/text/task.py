@@ -1,4 +1,4 @@
-"""What each source of a text search is asked, and what it answers."""
+"""The part of one source in a text search, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of a text query, told apart as the indexes tell them apart."""
+"""The words of a text query, tokenized like the indexes do."""
 
 from __future__ import annotations
 

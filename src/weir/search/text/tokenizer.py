@@ -1,4 +1,4 @@
-"""The words of texts, as Lance's tokenizer of an index makes them, and where they occur."""
+"""The words of texts and their positions, as Lance's tokenizer of an index splits them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the merged view that no full-text index covers, with the words of their texts in memory.
+"""The parts of the merged view without a full-text index, with the words of their texts in memory.
 
 These are the generations and the log (:mod:`weir.search.text.levels`), and the fragments that merges have
 added to the base table since its index was made. Their texts never change, so the words are kept in the

@@ -1,4 +1,4 @@
-"""Searching the rows that no full-text index covers: their words are in memory."""
+"""Searching the rows without a full-text index, whose words are in memory."""
 
 from __future__ import annotations
 

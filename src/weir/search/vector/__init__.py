@@ -1,1 +1,1 @@
-"""Search by vector."""
+"""Vector search."""

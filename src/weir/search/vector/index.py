@@ -1,4 +1,4 @@
-"""What a search has to know of the vector index of the base table, or of a generation."""
+"""The vector index of the base table, or of a generation, as a search needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of newer sources, divided by the centroids of the base table's index.
+"""Vectors of newer sources, partitioned by the centroids of the base table's index.
 
 A search then looks into as many of their partitions as it looks into those of the index. Dividing takes as
 long as some searches through all of them, so it is done for sources that are searched again and again; and

@@ -1,4 +1,4 @@
-"""The vectors of a source that is newer than the base table, in memory for comparison.
+"""The vectors of a source newer than the base table, in memory for comparison.
 
 They are immutable, so they are kept in the process cache.
 """

@@ -1,4 +1,4 @@
-"""Searching by vector: the nearest rows of the merged view.
+"""Vector search: the nearest rows of the merged view.
 
 Every source is asked for its own nearest live rows, and the nearest of them all are the
 answer. The base table is searched by Lance, as are generations too large to be held in memory; the vectors of

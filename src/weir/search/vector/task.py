@@ -1,4 +1,4 @@
-"""What each source of a vector search answers."""
+"""The part of one source in a vector search, and its result."""
 
 from __future__ import annotations
 

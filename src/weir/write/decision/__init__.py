@@ -1,1 +1,1 @@
-"""Writes that look before they decide: conditions, patches, and what is changed by filter."""
+"""Writes that depend on existing rows: conditions, patches, and changes by filter."""

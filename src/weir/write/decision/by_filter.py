@@ -1,4 +1,4 @@
-"""What is changed by filter: the rows that were found, in parts that the shards decide on anew."""
+"""Changes by filter: the rows found, in parts that the shards decide on again."""
 
 from __future__ import annotations
 

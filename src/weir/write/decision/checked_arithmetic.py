@@ -1,4 +1,4 @@
-"""Whole numbers that are added, subtracted or multiplied have to stay within their type.
+"""Overflow checks for integer addition, subtraction and multiplication.
 
 DataFusion lets them wrap around: 9223372036854775807 + 1 is -9223372036854775808, without a word. So whatever
 such an operator of an expression gets is given once more to Arrow's checked ones, for exactly those rows for

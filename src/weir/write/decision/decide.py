@@ -1,4 +1,4 @@
-"""Deciding a group of writes: what comes of operations that depend on the rows there are.
+"""Deciding a group of writes: the outcome of operations that depend on existing rows.
 
 The leader of a commit group decides all of them, in their order, with one look-up. What comes of it are plain
 rows and tombstones, which are one log entry: whoever replays the log decides nothing.

@@ -1,4 +1,4 @@
-"""What is to be done to the rows of one shard, before it is decided."""
+"""The operations on the rows of one shard, before they are decided."""
 
 from __future__ import annotations
 

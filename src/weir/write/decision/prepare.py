@@ -1,4 +1,4 @@
-"""What callers ask for, checked and split by shard: nothing is written before all of it is sound."""
+"""User requests, checked and split by shard: nothing is written before everything is checked."""
 
 from __future__ import annotations
 

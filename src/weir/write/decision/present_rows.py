@@ -1,4 +1,4 @@
-"""The rows that a shard's writer would read now: in its MemTables, its generations, and the base table.
+"""The current rows of a shard for its writer: in MemTables, generations and the base table.
 
 Whoever leads a commit group owns the end of the log, so what it finds here stays so until it has written. No
 round trip tells what is new: all of it went through this writer. Generations and base table are read where

@@ -1,4 +1,4 @@
-"""SQL over one row, as DataFusion means it: conditions of writes, and the values that an update sets.
+"""SQL over one row, with DataFusion's meaning: conditions of writes, and values of updates.
 
 Names of columns stand for the row as it is; ``new.<column>`` for the row that is to be written. Names are
 case-sensitive, as everywhere in Weir.

@@ -1,4 +1,4 @@
-"""Flushing a MemTable: write the generation, then let the shard manifest list it."""
+"""Flushing a MemTable: writes the generation, then lists it in the shard manifest."""
 
 from __future__ import annotations
 

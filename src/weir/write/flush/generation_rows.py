@@ -1,4 +1,4 @@
-"""The rows that a flush writes: the newest of every key, without a copy of all of them at once."""
+"""The rows that a flush writes: the newest of every key, without copying all of them at once."""
 
 from __future__ import annotations
 

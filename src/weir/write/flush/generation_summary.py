@@ -1,4 +1,4 @@
-"""Summing a generation's rows up for its catalog, while they are in memory."""
+"""Summarising a generation's rows for its catalog, while they are in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of many shards on their way into staged generations: few are held, and those of a shard together."""
+"""Collecting rows of many shards for staged generations, with few in memory and each shard's together."""
 
 from __future__ import annotations
 

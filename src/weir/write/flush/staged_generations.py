@@ -1,4 +1,4 @@
-"""Generations whose rows were never in the log: written anywhere, and published by the shard's writer.
+"""Generations whose rows were never in the log: written anywhere, published by the shard's writer.
 
 Many machines can write at once what one then lists in the shard manifest, all in one step. A generation is
 *staged* under a name of its own, since it has no number yet, and nothing refers to it. Publishing gives

@@ -1,4 +1,4 @@
-"""The two clocks that leases go by.
+"""The two clocks that leases use.
 
 The wall clock is what machines have in common, more or less; it may be wrong, and be set forward and
 back. The uptime of the system does neither, and also counts the time that a laptop sleeps, but means

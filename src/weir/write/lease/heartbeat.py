@@ -1,4 +1,4 @@
-"""Renewing leases: those of all writers of an engine, on threads that they share."""
+"""Renewal of leases: those of all writers of an engine, on shared threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a lease: this process, told apart from all others, and whether another one is dead.
+"""The owner of a lease: identifies this process, and whether another one is dead.
 
 A process id alone says little: ids are given out again, and differ between containers on one machine. So
 a holder also records when its process started, and on which run of which system its id was given out. On

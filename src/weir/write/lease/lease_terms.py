@@ -1,4 +1,4 @@
-"""On what terms a lease is taken, and when the one that is stored is in nobody's way any more.
+"""The terms on which a lease is taken, and when a stored lease no longer matters.
 
 A lease that somebody holds is respected until it has run out. Of a process of the same system that is
 exact, by uptime, and a process that is gone needs no waiting. Of others the wall clocks say when, with an

@@ -1,4 +1,4 @@
-"""The leases that writers of this process have let go of, whatever the store says of them.
+"""The leases that writers of this process have released, whatever the store says of them.
 
 Letting go is a write, and the store may fail just then, or have failed before it answered the claim. What
 it has then reads like the lease of a writer at work, and would keep everybody away for as long as it

@@ -1,1 +1,1 @@
-"""What is acknowledged and not flushed yet, and how much of it there may be."""
+"""Acknowledged rows that are not flushed yet, and bounds on their amount."""

@@ -1,4 +1,4 @@
-"""Flushing MemTables by age: rows that come slowly reach a generation, and so a merge, all the same.
+"""Flushing MemTables by age, so that slowly arriving rows also reach a generation and a merge.
 
 One thread for all writers of an engine, which exists while something waits. It starts flushes and does not
 wait for them.

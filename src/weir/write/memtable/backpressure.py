@@ -1,4 +1,4 @@
-"""Back-pressure: what writes wait for, so that memory and the number of generations stay bounded.
+"""Back-pressure: makes writes wait, so that memory and the number of generations stay bounded.
 
 Two limits hold across calls: bytes that are not flushed, in all shards of a writer, and generations of a
 shard that are not merged. Below three quarters of a limit nothing happens. From there on every write is

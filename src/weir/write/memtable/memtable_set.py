@@ -1,4 +1,4 @@
-"""The MemTables of one shard: the active one, those that wait for their flush, and the flushes.
+"""The MemTables of one shard: the active one, those waiting for a flush, and the flushes.
 
 Flushes run in the background, one after the other. One that fails is tried again by whoever needs the
 room; until it succeeds, the rows stay in the WAL and in memory.
