@@ -1,14 +1,14 @@
 """Altering the columns of the base table, in one atomic version.
 
-Columns are told from each other by their field ids, in the base table, in generations and in the log. So a
-renamed column keeps its values wherever they are, one that is dropped and added again is another one, and
-what is in a log or a generation stays as it is: nothing has to be merged before.
+Columns are identified by their field ids, in the base table, in generations and in the log. So a renamed
+column keeps its values wherever they are, a column that is dropped and added again is a different one, and
+logs and generations stay as they are: nothing has to be merged first.
 
-The new version is built by the library in a scratch directory and published with one put-if-absent, as
-every change of the MemWAL index is (:mod:`weir.base.publish`). It holds several of the library's operations:
-the details of the MemWAL index, which say which ids have been taken, then the schema as a ``Project``, and a
-``Merge`` where data was written anew. Who has made rows for the version before may commit them after a
-``Project``; after a ``Merge`` they are refused, and have to be made again.
+The new version is built by the library in a scratch directory and published with one put-if-absent, as every
+change of the MemWAL index is (:mod:`weir.base.publish`). It holds several of the library's operations: the
+details of the MemWAL index, which say which ids have been taken, then the schema as a ``Project``, and a
+``Merge`` where data was written anew. Rows prepared for the previous version can still be committed after a
+``Project``; after a ``Merge`` they are refused and have to be prepared again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ __all__ = ["LAST_FIELD_ID", "alter_base_table"]
 LAST_FIELD_ID = "weir.last_field_id"
 """Key among the writer defaults of the MemWAL index: the highest field id that a column has ever had.
 
-The library takes the id of a dropped column for the next one that is added. Rows in a log or a generation
-that still have the dropped column would give it their values.
+The library reuses the id of a dropped column for the next one added. Rows in a log or a generation that still
+have the dropped column would give their values to the new one.
 """
 
 _MAX_ATTEMPTS = 64
@@ -238,7 +238,7 @@ def _renumbered(
 
 
 def _births(fields: Sequence[TableField], base: BaseTable, version: int) -> Births:
-    """Return the births of all columns: of those that are new the one of the version to come."""
+    """Return the births of all columns; new columns get that of the coming version."""
     new = dict.fromkeys((field.id for field in fields if field.id not in base.births), birth_at(version))
     return {**births_to_mark(base.births), **new}
 
@@ -259,7 +259,7 @@ def _encoded(mark: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _recast(base: BaseTable, alteration: Alteration, fields: Sequence[TableField]) -> Recast:
-    """Return the columns to be written anew, with the parts and names they have now."""
+    """Return the columns to rewrite, with their current parts and names."""
     wider = Alteration(widen=alteration.widen).applied(base.schema, {})
     columns = {name: wider.schema.field(name) for name in sorted(wider.widened)}
     return Recast(base.store, columns, {path: field.id for path, field in paths(fields).items()})

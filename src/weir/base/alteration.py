@@ -24,7 +24,7 @@ class AlteredSchema:
     schema : Schema
         The columns.
     origins : mapping of str to str
-        Of every column, and every part of one, that there was before: its path now, and its path then.
+        For every existing column, and every part of one: its new path and its old path.
     widened : frozenset of str
         The columns, by their names before, that are of a wider type now, or have a part that is.
     """
@@ -41,7 +41,7 @@ class Alteration:
     Parameters
     ----------
     add : tuple of Field, default ()
-        New columns, null in every row there is. A name with dots stands for a field of a struct.
+        New columns, null in every existing row. A name with dots means a field of a struct.
     drop : tuple of str, default ()
         Columns to drop, by their paths: names with dots between them.
     rename : mapping of str to str, default {}
@@ -74,7 +74,7 @@ class Alteration:
     ) -> Alteration:
         """Return what a caller asks for, checked as far as it can be without the table.
 
-        ``besides`` says that something else than columns is to be altered, so that these may all stay.
+        ``besides`` says that something other than columns is altered too, so the columns may stay unchanged.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class Alteration:
 
 
 class _Builder:
-    """Puts the fields together anew, level by level."""
+    """Rebuilds the fields, level by level."""
 
     def __init__(self, asked: Alteration, origins: dict[str, str]) -> None:
         self._asked = asked

@@ -1,17 +1,16 @@
 """The births of a table's columns (:mod:`weir.format.field_births`), including columns added by plain Lance.
 
-A column that is marked costs nothing. For one that is not, the versions before are looked at, newest first,
-until one lacks the column: it came with the version after. A version that was restored goes on from the one
-it is a copy of, so a column that comes back is the one it was. What was found is remembered in the process,
-and the next writer of Weir marks the column (:mod:`weir.base.column_marks`): nobody has to look again.
-When it came is found with its birth, and the names that it has had on the way; where a version was restored,
-those of the versions that it went back behind are not known, and so none are. Of two clocks, that of who
-committed and that of the store, the earlier counts: the former may be ahead of the one by which rows are
-stored, and the latter is that of the copy in a copy of the table.
+A marked column costs nothing. For an unmarked one, earlier versions are searched, newest first, until one
+lacks the column: it came with the version after that. A restored version continues the one it copies, so a
+column that comes back is the same one. The result is cached in the process, and Weir's next writer marks the
+column (:mod:`weir.base.column_marks`), so the search is not repeated. Its time comes with its birth, and so
+do its former names; if a version was restored, names in the versions it went back behind are unknown, and
+none are returned. Of the two clocks, the committer's and the store's, the earlier time counts: the former may
+be ahead of the clock of stored rows, and the latter is that of the copy in a copied table.
 
-In a table none of whose columns are marked, nothing was written by a Weir that marks columns: they go by
-their ids alone. When they came is looked for where it can matter, some versions far: Lance gives the id of a
-dropped column to the next one only while no file of the data has it.
+In a table without any marked columns, nothing was written by a Weir that marks columns, so their ids alone
+identify them. Their birth is searched only where it can matter, and only some versions back: Lance reuses the
+id of a dropped column only while no data file has it.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ _FURTHEST = 64
 
 
 class ColumnBirths(NamedTuple):
-    """What is known of the columns of a version, and of their parts.
+    """The known history of the columns of a version, and of their parts.
 
     Parameters
     ----------
     births : mapping of int to str or None
         Their births, by field id.
     before : mapping of int to Unmarked
-        Of those that are not marked, since when they are there, and every name since then; of others, and
-        where a version is not known, nothing.
+        For unmarked columns, when they came and every name since then; nothing for others, or if a version is
+        unknown.
     """
 
     births: Births
@@ -66,7 +65,7 @@ def births_of_columns(
         The table's store. Nothing is read if all columns are marked, nor if none is and every fragment has
         all of them.
     namespace : str
-        What tells the objects of the table from all others in this process.
+        Identifies the objects of the table in this process.
     manifest : TableManifest
         The version.
     marks : mapping of int to str or None
@@ -102,7 +101,7 @@ def births_of_columns(
 def _found(
     store: ObjectStore, namespace: str, manifest: TableManifest, unknown: set[int], furthest: int | None
 ) -> Iterator[tuple[int, str | None, Unmarked]]:
-    """Yield the births of columns without a mark, and what is known of them since then."""
+    """Yield the births of unmarked columns, and their known history."""
     newest = manifest.version
     restored = False
     called: dict[int, set[str]] = {number: set() for number in unknown}
@@ -146,7 +145,7 @@ def _found(
 
 
 def _in_every_fragment(manifest: TableManifest) -> set[int]:
-    """Return the columns and parts of which every fragment has data."""
+    """Return the columns and parts for which every fragment has data."""
     found = set(ids_in_every_fragment(manifest.data, where=manifest.where))
     # Depth first: what a part is of comes before it.
     for field in reversed(decode_fields(manifest.data, where=manifest.where)):

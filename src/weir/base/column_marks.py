@@ -1,8 +1,8 @@
 """Marking columns of a table with their births (:mod:`weir.format.field_births`) where these are missing.
 
-Those of a table that the library has set up, or an older Weir, have no mark, nor have those that plain Lance
-adds. Whoever is about to write rows marks them first, in a version of its own; and records of which columns a
-key of several is made, of which plain Lance may drop one.
+Columns of tables created by the library or an older Weir have no mark, nor have those that plain Lance adds.
+A writer marks them before it writes rows, in a separate version; it also records the columns of a composite
+key, of which plain Lance may drop one.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _log = get_logger(__name__)
 
 
 def births_to_mark(births: Births) -> Mapping[int, str]:
-    """Return by field id what columns and their parts are to be marked with.
+    """Return the marks for columns and their parts, by field id.
 
-    One of which nothing tells when it came stays as it is, in a table that has marked others.
+    A column whose birth is unknown stays unmarked in a table with other marked ones.
     """
     if all(birth is None for birth in births.values()):
         return dict.fromkeys(births, FIRST)
@@ -70,7 +70,7 @@ def mark_columns(base: BaseTable) -> BaseTable:
 
 
 def _with_recorded_key(base: BaseTable) -> BaseTable:
-    """Record the columns of a key of several. What is left of another when its column goes is no key."""
+    """Record the columns of a composite key. If one of them is dropped, the rest is not a key."""
     if base.has_recorded_key or len(base.primary_key) < 2:
         return base
 

@@ -25,7 +25,7 @@ _AT_ONCE = 4
 
 
 def copy_files(base: BaseTable, target: ObjectStore) -> int:
-    """Copy every file of a version of a table; those that are there already, whole, are passed over.
+    """Copy every file of a version of a table; files that already exist completely are skipped.
 
     A file is held in memory while it is copied, up to four of them at once.
 
@@ -101,12 +101,12 @@ def publish_copy(base: BaseTable, target: ObjectStore, details: IndexDetails) ->
     target : ObjectStore
         Where its files are.
     details : IndexDetails
-        What its MemWAL index is to say.
+        The details of its MemWAL index.
 
     Raises
     ------
     ConflictError
-        Somebody else has made a table there meanwhile.
+        A table was created there meanwhile.
     """
     manifest = read_manifest(base.store, base.version)
     with scratch_directory() as scratch:
@@ -114,7 +114,7 @@ def publish_copy(base: BaseTable, target: ObjectStore, details: IndexDetails) ->
             mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
         ]
         if not births_to_mark(base.births).items() <= base.marks.items():
-            # What tells the birth of a column without a mark is the history, which stays behind.
+            # The birth of an unmarked column follows from the history, which is not copied.
             changes.insert(0, marks_of_columns(base, manifest))
         # Both are one version, so the first of two begins one below.
         begin = manifest.version + 1 - len(changes)

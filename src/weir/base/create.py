@@ -101,8 +101,8 @@ def create_base_table(
     can be made again. The key index (:func:`~weir.base.key_index.extend_key_index`) is built after
     that step; a table without it is complete, only slower, and the first merge builds it.
 
-    The first version is 3, whatever the library took to build it: of two who create at once only one finds
-    the number free. What is before it, without a MemWAL index, is never seen by anybody.
+    The first version is 3, however the library built it: of two concurrent creators only one finds the number
+    free. Earlier versions, without a MemWAL index, are never visible.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def create_base_table(
         How rows map to shards; source columns by id (:func:`~weir.base.schema.field_ids`). None:
         every shard is made by hand.
     initial_data : Table, RecordBatch or RecordBatchReader, optional
-        Rows the table starts with. Of several rows with one key the last stays.
+        Rows the table starts with. Of several rows with one key the last wins.
     maintained_indexes : sequence of str, optional
         Names of base-table indexes that generations get too. Default: every index there is or will
         be.
@@ -178,7 +178,7 @@ def create_base_table(
             change = mem_wal_index_change(first.version, details, replaced=None)
             built = lance.LanceDataset.commit(str(scratch), change, read_version=first.version)
             if not fragments:
-                # Of no rows it is known here, where it takes no round trips.
+                # That there are no rows is known here without round trips.
                 build_key_index(built, primary_key)
         except LIBRARY_ERRORS as error:
             _discard(store, fragments)
@@ -237,8 +237,8 @@ def adopt_base_table(
     store : ObjectStore
         The place of the dataset.
     primary_key : tuple of str, optional
-        Key columns, for a dataset that has no primary key yet: they become not nullable and are
-        marked, which cannot be undone. For a dataset with a key it must be that key, or left away.
+        Key columns, for a dataset without a primary key: they become not nullable and are marked, which
+        cannot be undone. For a dataset with a key it must be that key or omitted.
     shard_specs, maintained_indexes, writer_defaults
         As for :func:`create_base_table`.
     check_keys : bool, default True
@@ -256,7 +256,7 @@ def adopt_base_table(
     TableExistsError
         The dataset is a Weir table, or has been set up by the library, which is the same.
     SchemaError
-        It has no primary key and none is given, another one, or one that cannot be.
+        It has no primary key and none is given, or the one given differs or cannot be one.
     KeyValueError
         A key is null, or several rows have the same.
     ConflictError
@@ -278,7 +278,7 @@ def adopt_base_table(
             _mark_key(store, dataset, key)
             continue  # look again: rows may have been committed before the mark was
         failpoint.reach("adopt.before_publish")
-        # Nothing tells the births of columns yet that have no mark.
+        # The births of unmarked columns are not known yet.
         recorded = encode_key(key, all_field_ids(dataset.lance_schema), {})
         details = replace(
             details, writer_config_defaults={**details.writer_config_defaults, PRIMARY_KEY: recorded}
@@ -508,7 +508,7 @@ def _mark_key(store: ObjectStore, dataset: lance.LanceDataset, key: tuple[str, .
             if nullable:
                 changes: Any = [{"path": name, "nullable": False} for name in nullable]
                 own.alter_columns(*changes)
-            # All columns in one commit: the library lets nobody change a key once it is set.
+            # All columns in one commit: in the library a key cannot be changed once it is set.
             own.update_field_metadata(
                 {name: dict(key_metadata(position, len(key))) for position, name in enumerate(key)}
             )

@@ -51,7 +51,7 @@ def damaged_file(uri: str) -> str:
         return path
     if not data.endswith(_MAGIC):
         return path
-    # Of an index without a list of its files nobody knows whether it has any.
+    # If an index has no list of its files, it is unknown whether it has any.
     chosen = [
         file for file in files.deletions + files.data + files.indexes if "." in os.path.basename(file.path)
     ]

@@ -54,7 +54,7 @@ def row_schema(
     births : mapping of int to str or None, optional
         By field id, the births of its columns and their parts. Default: those they are marked with.
     before : mapping of int to Unmarked, optional
-        What is known of the time before they were marked, besides what they are marked with.
+        The known history before they were marked, in addition to the marks.
     """
     births = marks_of(dataset) if births is None else births
     return interned(with_births(_with_ids(wal_schema(dataset.schema), dataset), births, before))
@@ -87,8 +87,8 @@ def generation_columns(
 ) -> Resolution:
     """Return the plan from the columns of a generation to those of a table.
 
-    Weir once gave the columns of generations other ids than the table's. In such a generation, which its
-    catalog tells apart, columns go by their names. The catalog is asked for only where that makes a
+    An earlier Weir gave the columns of generations other ids than the table's. In such generations,
+    recognised by their catalog, columns are identified by name. The catalog is read only where it makes a
     difference.
 
     Parameters
@@ -100,8 +100,8 @@ def generation_columns(
     catalog : callable
         Returns the generation's catalog, if it has one.
     stored : callable, optional
-        Takes the generation's columns, and what is known of the table's before they were marked; returns
-        those that rows were stored with, and when. Asked where columns have no mark.
+        Takes the generation's columns and the history of the table's unmarked ones; returns the columns that
+        rows were stored with, and when. Called if columns have no mark.
     """
     own = generation_schema(dataset)
     if not has_marks(own) and (before := unmarked_in(schema)):
@@ -115,7 +115,7 @@ def generation_columns(
 
 
 def generation_written(store: ObjectStore, path: str) -> datetime | None:
-    """Return when the generation at a path was written; None where nothing tells.
+    """Return when the generation at a path was written; None if unknown.
 
     Raises
     ------
@@ -126,10 +126,10 @@ def generation_written(store: ObjectStore, path: str) -> datetime | None:
 
 
 def renumbering(dataset: lance.LanceDataset, wanted: pa.Schema) -> dict[int, int]:
-    """Return the new id of every field of a dataset whose columns are to have the ids of a schema.
+    """Return the new id of every field of a dataset, to match the ids of a schema.
 
-    A field for which the schema tells none, as for ``_tombstone``, gets one above all others, as it has in
-    the library's generations.
+    A field that the schema lacks, such as ``_tombstone``, gets an id above all others, as in the library's
+    generations.
 
     Parameters
     ----------
@@ -147,12 +147,12 @@ def renumbering(dataset: lance.LanceDataset, wanted: pa.Schema) -> dict[int, int
     told = {have: number for have, number in pairs if number is not None}
     above = count(max(told.values(), default=-1) + 1)
     numbers = {have: next(above) if number is None else number for have, number in pairs}
-    # The flag may be anywhere: nobody looks for it by its id.
+    # The tombstone flag may have any id: it is not looked up by id.
     return numbers if any(have != number for have, number in told.items()) else {}
 
 
 def _pairs(have: Sequence[FieldId], wanted: Sequence[pa.Field]) -> Iterator[tuple[int, int | None]]:
-    """Yield the id that each field has, and the one that it is to have."""
+    """Yield the current and the new id of each field."""
     for one, field in zip(have, wanted, strict=True):
         yield one.id, field_id(field)
         inside, children = one.children, children_of(field.type)

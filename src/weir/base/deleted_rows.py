@@ -1,11 +1,10 @@
 """Checking the deletion files of a version before rows are read with them.
 
-A deletion file that is another one, or of which a bit has turned over, breaks nothing: rows that were
-replaced come back beside the new ones. So what its manifest says of it, how many rows it deletes, and the
-checksum that Weir has recorded of it are compared when a process first reads a version that has it. Later
-reads of the same version ask nothing, and later versions only of what is new in them.
+A swapped or corrupted deletion file causes no error: replaced rows come back beside the new ones. So its row
+count in the manifest and the checksum that Weir recorded are compared when a process first reads a version
+with it. Later reads of the same version check nothing, and later versions only what is new in them.
 
-On an object store, which has checksums of its own, nothing is read for this.
+On an object store, which has its own checksums, nothing is read for this.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from weir.storage.interface import ObjectStore
 __all__ = ["damaged_deletions", "refuse_damaged_deletion_files"]
 
 _REACH = 64
-"""Versions after the one that a deletion file was made from in which its commit is looked for: others may
-have committed meanwhile, and not many."""
+"""Versions after a deletion file's source version in which to look for its commit: few others intervene."""
 
 
 def refuse_damaged_deletion_files(store: ObjectStore, version: int) -> None:
@@ -36,7 +34,7 @@ def refuse_damaged_deletion_files(store: ObjectStore, version: int) -> None:
     store : ObjectStore
         The table's store.
     version : int
-        The version. One that has been cleaned up is passed over: whoever reads it finds out.
+        The version. A version that was cleaned up is skipped: reading it raises an error anyway.
 
     Raises
     ------
@@ -62,7 +60,7 @@ def damaged_deletions(
 ) -> tuple[FileDamage, ...]:
     """Return the deletion files of a version that are not what was written.
 
-    Those that are gone are passed over: whoever reads them says so.
+    Missing ones are skipped: reading them raises an error anyway.
 
     Parameters
     ----------
@@ -71,7 +69,7 @@ def damaged_deletions(
     manifest : TableManifest
         The manifest of the version.
     again : bool, default False
-        Look also at those that this process has found sound before.
+        Also check those that this process has found intact before.
     """
     if not store.is_local:
         return ()

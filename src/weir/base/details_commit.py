@@ -40,9 +40,9 @@ def update_details(
 ) -> BaseTable:
     """Apply ``change`` to the newest details of the MemWAL index and commit the result.
 
-    Safe against everything that commits to the table at the same time, in this process or another,
-    Weir or the library: nobody's rows, merge progress or details are lost. The maintained indexes are named
-    in the result (:mod:`weir.base.maintained_indexes`).
+    Safe against all concurrent commits to the table, in this process or another, by Weir or the library: no
+    rows, merge progress or details are lost. The maintained indexes are named in the result
+    (:mod:`weir.base.maintained_indexes`).
 
     Parameters
     ----------
@@ -53,14 +53,13 @@ def update_details(
         and raises to give up: whatever it raises passes through. If it returns equal details,
         nothing is committed.
     index_id : UUID, optional
-        The id the MemWAL index is to have, where a file under that id belongs to it. Default: a random
-        one.
+        The id for the MemWAL index, if a file under that id belongs to it. Default: a random one.
     max_attempts : int, default 64
         Races to lose before giving up.
     takes_back_progress : bool, default False
         Whether the change may take back merge progress, because it is that of another table.
     lacking : collection of str, default ()
-        Indexes that are named as maintained no longer, but for those that are there when it is committed.
+        Indexes to remove from the list of maintained ones, unless they exist at the commit.
 
     Returns
     -------
@@ -105,8 +104,8 @@ def commit_details(
     base, change, index_id, max_attempts, takes_back_progress, lacking
         As there.
     segments : SegmentChange, optional
-        What else becomes of the indexes of ``base``, in the same version: if somebody else commits before it,
-        there is no second attempt.
+        A further change to the indexes of ``base`` in the same version: if another commit comes first, there
+        is no second attempt.
     is_newest : bool, default False
         Whether ``base`` was the newest version a moment ago: before the first attempt no newer one is looked
         for.
@@ -183,8 +182,8 @@ def note_unknown_fields(base: BaseTable) -> BaseTable:
 def restore_unknown_fields(base: BaseTable, before: IndexDetails) -> BaseTable:
     """Write back the fields of a newer writer that commits of the library have dropped.
 
-    The library keeps only what it knows whenever it records merge progress or changes an index. Nothing is
-    committed if there was nothing else.
+    Whenever the library records merge progress or changes an index, it drops fields it does not know. Nothing
+    is committed if there were none.
 
     Parameters
     ----------
@@ -199,7 +198,7 @@ def restore_unknown_fields(base: BaseTable, before: IndexDetails) -> BaseTable:
 
 
 def may_have_dropped_fields(base: BaseTable, before: IndexDetails) -> bool:
-    """Whether there is something for :func:`restore_unknown_fields` to look at."""
+    """Whether there is something for :func:`restore_unknown_fields` to check."""
     return has_unknown_fields(before) or NOTED in base.details.writer_config_defaults
 
 

@@ -1,13 +1,12 @@
 """Making versions of the base table durable before they become visible.
 
-On local disk the library syncs nothing, and what was not synced is gone or empty after a loss of power:
-a manifest without its bytes, or a good one that refers to files without theirs. So Weir never lets the
-library publish there by itself. The library has a place for somebody who manages the versions of a
-table (a *namespace*): it writes all files of the next version and a manifest under a name that nobody
-looks for, and hands that over. :class:`DurableVersions` is given it, syncs every file that the new
-version refers to, and publishes the manifest with one put-if-absent, under the name that any other
-commit of that version would need too. If the name is taken, the library looks for conflicts with
-whoever has it, and tries the next, as ever.
+On local disk the library syncs nothing, and unsynced data is missing or empty after a power loss: a manifest
+without its bytes, or an intact one that refers to empty files. So Weir never lets the library publish there
+directly. The library supports an external manager of a table's versions (a *namespace*): it writes all files
+of the next version and a manifest under a temporary name, and passes that on. :class:`DurableVersions`
+receives it, syncs every file that the new version refers to, and publishes the manifest with one
+put-if-absent, under the name that any other commit of that version would need too. If the name is taken, the
+library checks for conflicts with the other commit and tries the next, as usual.
 
 What the version before refers to has to be on the disk as well: others may have committed it, and they
 sync nothing. Files have random names and never change, so each is synced once by a process.
@@ -55,13 +54,12 @@ _ONE_BY_ONE = 64
 """Files up to which each is synced by itself; above, the file system as a whole costs less."""
 
 _HISTORY = 16
-"""Versions before the first one that a process meets of which it syncs the manifests too: nobody needs them
-to read the newest one, only to go back in time."""
+"""Earlier versions whose manifests a process also syncs at first sight of a table, for time travel."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Synced:
-    """A version that is on the disk, with what tells its files from any others."""
+    """A durable version, with the identity of its files."""
 
     version: int
     files: frozenset[str]
@@ -75,8 +73,8 @@ _lock = threading.Lock()
 def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lance.LanceDataset]:
     """Open the table at its version to commit with the library, for the length of a block.
 
-    What is committed with the dataset is durable when others can find it. An error of Weir's that stood
-    in the way of that is raised at the end of the block, in place of what the library makes of it.
+    Commits with the dataset are durable before they become visible. A Weir error that prevents this is raised
+    at the end of the block, instead of the library's error for it.
 
     Parameters
     ----------
@@ -88,7 +86,7 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
     Yields
     ------
     LanceDataset
-        A dataset at that version, which moves on with what it commits.
+        A dataset at that version, which advances with its commits.
 
     Raises
     ------
@@ -112,8 +110,8 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
 class DurableVersions:
     """The one who publishes versions of a table for the library: not before they are on the disk.
 
-    The library asks by the names of a ``LanceNamespace``. This is none by inheritance: to import that takes
-    longer than all that is needed to write and read a table, so only errors, which are rare, do.
+    It implements the interface of ``LanceNamespace`` without inheriting from it: importing that takes longer
+    than everything needed to write and read a table, so it is imported only for errors, which are rare.
 
     Parameters
     ----------
@@ -153,7 +151,7 @@ class DurableVersions:
             raise storage_failure(error, "opening the table to commit", where=self._store.uri) from error
 
     def namespace_id(self) -> str:
-        """Return what tells this namespace from others."""
+        """Return the identity of this namespace."""
         return f"weir {self._store.uri}"
 
     def describe_table_version(self, request: Any) -> Any:
@@ -213,7 +211,7 @@ class DurableVersions:
 
 
 def make_durable(store: ObjectStore, version: int) -> None:
-    """Make a version durable, whoever has committed it, as far as this process has not done so.
+    """Make a version durable, whoever committed it, unless this process has already done so.
 
     Parameters
     ----------
@@ -246,12 +244,12 @@ def make_files_durable(store: ObjectStore, manifest: TableManifest) -> None:
 def refuse_torn_files(store: ObjectStore, manifest: TableManifest) -> None:
     """Make sure that all is there of the files that a version has which is about to be published.
 
-    Those of the version before, which :func:`make_durable` was called for, are not looked at.
+    Files of the previous version, which :func:`make_durable` has handled, are not checked.
 
     Parameters
     ----------
     store : ObjectStore
-        The table's store. Nothing is looked at unless it is local and waits for the disk.
+        The table's store. Does nothing unless it is local and syncs to disk.
     manifest : TableManifest
         The version.
 
@@ -271,7 +269,7 @@ def refuse_torn_files(store: ObjectStore, manifest: TableManifest) -> None:
 def record_new_files(store: ObjectStore, before: TableManifest, after: TableManifest) -> None:
     """Record the checksums of what a version has that was published, and the one before it had not.
 
-    Of what both have, who committed it has recorded them, or has not.
+    For files in both versions, their committer has recorded checksums or not.
     """
     if store.waits_for_disk:
         old, new = (decode_files(one.data, where=one.where).needed for one in (before, after))
@@ -294,7 +292,7 @@ def _publish(store: ObjectStore, manifest: TableManifest) -> None:
         refuse_damaged_deletions(store, before.files, newest.keys())
     store.put_if_absent(manifest.path, manifest.data)
     if is_spent(store, manifest.version):
-        # Planned before the newest version was published once more above torn ones: nobody looks here.
+        # Planned before the newest version was republished above torn ones: this number is never read.
         store.delete([manifest.path])
         raise ObjectExistsError("a version of this number was set aside", where=manifest.where)
     _remember(store, manifest.version, newest)
@@ -303,17 +301,17 @@ def _publish(store: ObjectStore, manifest: TableManifest) -> None:
 
 
 def _files_of(manifest: TableManifest) -> dict[str, str]:
-    """Return the paths of what a version consists of, each by what tells it from any other file."""
+    """Return the paths of the files of a version, each by its identity."""
     files = decode_files(manifest.data, where=manifest.where)
     paths = [file.path for file in files.needed]
     if files.transaction is not None:
         paths.append(files.transaction.path)
-    # Names are random but for this one, which another version may have had that was lost.
+    # All names are random except this one, which a lost version may have used before.
     return {**{path: path for path in paths}, f"{manifest.path} {manifest.identity.hex()}": manifest.path}
 
 
 def _sync(store: ObjectStore, version: int, files: dict[str, str]) -> None:
-    """Sync the files of a version, and of those between it and the one that is known to be on the disk."""
+    """Sync the files of a version, and of those between it and the last durable one."""
     with _lock:
         known = _synced.get(store.uri)
     if known is not None and version == known.version and files.keys() <= known.files:

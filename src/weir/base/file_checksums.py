@@ -1,8 +1,8 @@
 """Checksums of the base table's files on local disk: taken at each commit by Weir, compared on demand.
 
-Beside the files, since the library has no place for them (:mod:`weir.format.file_checksums`). On an object
-store there are none: it keeps checksums of its own, and everything would have to be sent once more. Files
-that others have committed have none either, and pass.
+Beside the files, since the library has no place for them (:mod:`weir.format.file_checksums`). There are none
+on an object store: it has its own checksums, and all data would have to be transferred again. Files committed
+by other software have none either, and pass.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def record_checksums(store: ObjectStore, version: int, paths: Iterable[str]) -> 
     version : int
         The version.
     paths : iterable of str
-        What is new in it. Whatever is no file of rows, of deleted rows or of an index is passed over.
+        The new files in it. All but data, deletion and index files are skipped.
     """
-    # Of an index whose files the manifest does not list there is its directory alone.
+    # For an index whose files the manifest does not list, only its directory is known.
     chosen = sorted(
         path for path in paths if path.partition("/")[0] in _DIRECTORIES and "." in path.rpartition("/")[2]
     )
@@ -72,14 +72,14 @@ def record_checksums(store: ObjectStore, version: int, paths: Iterable[str]) -> 
 
 
 def damaged_base_files(store: ObjectStore, paths: Collection[str]) -> tuple[FileDamage, ...]:
-    """Compare files of the base table with what was written. Reads all of those that have a checksum.
+    """Compare files of the base table with their checksums. Reads all files that have one.
 
     Parameters
     ----------
     store : ObjectStore
         The table's store.
     paths : collection of str
-        Which files. What is missing is passed over: a version that needs it says so.
+        The files. Missing ones are skipped: a version that needs them raises an error.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def damaged_base_files(store: ObjectStore, paths: Collection[str]) -> tuple[File
 
 
 def compared(store: ObjectStore, written: Mapping[str, int]) -> tuple[FileDamage, ...]:
-    """Return which files are not what was written, by their checksums. What is gone is passed over."""
+    """Return the files that differ from their checksums. Missing files are skipped."""
     sizes = {path: meta.size for path in written if (meta := store.head(path)) is not None}
     there = {path: one for path, one in written.items() if path in sizes}
     # One may be dropped meanwhile.
@@ -135,7 +135,7 @@ def recorded_checksums(
     """
     missing, written = set(paths), dict[str, int]()
     objects = [one for one in _objects(store) if versions is None or version_of(one) in versions]
-    # Newest first: what is replaced or rewritten most often was written not long ago.
+    # Newest first: the files replaced or rewritten are mostly recent.
     for path in sorted(objects, key=version_of, reverse=True):
         with contextlib.suppress(ObjectNotFoundError, CorruptionError):  # verify names those
             found = file_checksums.decode(store.get(path), where=f"{store.uri}/{path}")
@@ -147,7 +147,7 @@ def recorded_checksums(
 
 
 def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) -> None:
-    """Make sure that files of the base table are what was written, before their rows are written anew.
+    """Check files of the base table against their checksums before their rows are rewritten.
 
     Parameters
     ----------
@@ -199,14 +199,14 @@ def refuse_damaged_version(store: ObjectStore, version: int, *, doing: str) -> N
 def refuse_damaged_deletions(store: ObjectStore, before: Collection[str], after: Collection[str]) -> None:
     """Make sure that deletion files which a version replaces are what was written.
 
-    Their rows are in those that replace them, with checksums that would say that all is well.
+    The replacements will contain their rows, with valid checksums, which would hide damage.
 
     Parameters
     ----------
     store : ObjectStore
         The table's store.
     before, after : collection of str
-        The files of the version before and of the one that is about to be published.
+        The files of the previous version and of the one about to be published.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def fragment_files(fragments: Iterable[FragmentMetadata]) -> set[str]:
 
 
 def forget_checksums(store: ObjectStore) -> None:
-    """Delete the checksums of commits of which no file is there any more."""
+    """Delete the checksums of commits whose files no longer exist."""
     if not store.is_local:
         return
     objects = _objects(store)
@@ -243,7 +243,7 @@ def forget_checksums(store: ObjectStore) -> None:
             if there.isdisjoint(file_checksums.decode(store.get(path), where=f"{store.uri}/{path}")):
                 gone.append(path)
         except (ObjectNotFoundError, CorruptionError):
-            continue  # verify names what is damaged
+            continue  # ``verify`` names what is damaged
     store.delete(gone)
 
 

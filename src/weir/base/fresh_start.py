@@ -22,14 +22,14 @@ __all__ = ["begun_anew", "shards_with_progress", "without_progress"]
 
 
 def shards_with_progress(details: IndexDetails) -> frozenset[UUID]:
-    """Return the shards of which something is merged."""
+    """Return the shards with merge progress."""
     return frozenset(one.shard_id for one in without_guards(details.merged_generations) if one.generation)
 
 
 def begun_anew(details: IndexDetails, place: str, recorded: Mapping[str, str]) -> IndexDetails:
     """Return the details of a table with the same columns and rules that has had no shards yet.
 
-    It is another table, so it gets an id of its own: tokens of the one it came from are not tokens of it.
+    It is a different table, so it gets its own id: tokens of its source are not valid for it.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def begun_anew(details: IndexDetails, place: str, recorded: Mapping[str, str]) -
 
 
 def without_progress(details: IndexDetails, shards: Collection[UUID]) -> IndexDetails:
-    """Return the details without what they say of how far some shards are merged."""
+    """Return the details without the merge progress of some shards."""
     marks = frozenset(mark for shard in shards for mark in marks_of(shard))
     return replace(
         details,

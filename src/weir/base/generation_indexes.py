@@ -44,6 +44,6 @@ def _generation_index(base: BaseTable, index: ExistingIndex) -> GenerationIndex 
             index.definition, model_of(base, index), base.field_ids.get(index.definition.column)
         )
     except CorruptionError as error:
-        # A generation without an index is slower to search. Without a generation nobody could write.
+        # A generation without an index is slower to search; without a generation, writing would stop.
         _log.warning("index.damaged", index=index.name, where=error.where, error=error.message)
         return None

@@ -41,7 +41,7 @@ def base_indexes(base: BaseTable) -> tuple[ExistingIndex, ...]:
 
 
 def free_index_name(base: BaseTable, column: str, kind: IndexKind) -> str:
-    """Return a name for a new index: the one that the library would give it, if that is free.
+    """Return a name for a new index: the library's default, if it is free.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
     definition : IndexDefinition
         The index.
     replace : bool, default False
-        Whether an index of the same name is built anew.
+        Whether to rebuild an existing index of the same name.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
         created = commit_with_library(named, build, doing=f"building the index {name!r}")
     except WeirError:
         if name not in base.details.maintained_indexes:
-            # Somebody else may have built one of that name meanwhile.
+            # Another process may have built one of that name meanwhile.
             update_details(named, lambda details: details, lacking=[name])
         raise
     return update_details(created, lambda details: _maintained(details, name))
@@ -135,7 +135,7 @@ def drop_index(base: BaseTable, name: str) -> BaseTable:
     Raises
     ------
     IndexNotFoundError
-        There is none of that name.
+        No index has that name.
     IndexDefinitionError
         It is the key index, which lookups and merges need.
     ConflictError

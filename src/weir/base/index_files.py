@@ -15,13 +15,13 @@ from weir.storage.checksum import FileDamage
 __all__ = ["damaged_index_files", "refuse_damaged_index_files", "refuse_damaged_indexes"]
 
 _REACH = 64
-"""Versions after the one that a segment was built from in which its commit is looked for."""
+"""Number of versions after the source version of a segment in which to look for its commit."""
 
 
 def refuse_damaged_indexes(base: BaseTable, names: Collection[str] | None = None, *, doing: str) -> None:
     """Make sure that indexes are what was written, before the library writes others by them.
 
-    It takes what it reads of them for what they hold, and what it writes gets a checksum of its own.
+    It trusts what it reads from them, and its output gets new checksums.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def refuse_damaged_index_files(
     names : collection of str or None
         Which indexes; None for all.
     is_chosen : callable
-        Says whether a file of theirs is looked at.
+        Decides whether to check a file of theirs.
     because, hint : str
         What would become of it if one is not, and what to do then.
 

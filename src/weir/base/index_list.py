@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["REUSE_INDEX", "existing_indexes", "list_indexes"]
 
 REUSE_INDEX = "__lance_frag_reuse"
-"""Name of the index that says where rows are by now that a compaction has moved, and no other index tells."""
+"""Name of the index with new positions of rows that a compaction moved without remapping indexes."""
 
 
 def list_indexes(dataset: lance.LanceDataset) -> list[IndexDescription]:

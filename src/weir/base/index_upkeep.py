@@ -85,7 +85,7 @@ class SegmentTask:
 
 @dataclass(frozen=True, slots=True)
 class RebuildTask:
-    """Build an index anew, and commit it. Picklable, stateless; run twice, it is done once.
+    """Rebuild an index and commit it. Picklable and stateless; running it twice has the effect of once.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def has_values(base: BaseTable, column: str) -> bool:
 
 
 def model_of(base: BaseTable, index: ExistingIndex) -> VectorModel | None:
-    """Return what a vector index has learnt; None for other kinds, and for one that was never trained.
+    """Return the trained model of a vector index; None for other kinds, and for an untrained one.
 
     Read once per process for each state of the index.
 
@@ -236,7 +236,7 @@ def build_segment_of(task: SegmentTask) -> BuiltSegment:
     SnapshotExpiredError
         If the version has been cleaned up.
     ConflictError
-        If the index is not what it was when the task was made.
+        If the index has changed since the task was created.
     StorageError
         If the library fails.
     """
@@ -263,8 +263,8 @@ def commit_segments(base: BaseTable, index: ExistingIndex, built: Sequence[Built
     Returns
     -------
     BaseTable
-        The newest version of the table. If the index has been extended, rebuilt or dropped by somebody
-        else meanwhile, the segments are left away, and nothing is lost by it.
+        The newest version of the table. If another process has extended, rebuilt or dropped the index
+        meanwhile, the segments are discarded, and nothing is lost.
 
     Raises
     ------
@@ -289,7 +289,7 @@ def unite_segments(base: BaseTable, name: str, segments: int) -> BaseTable:
     name : str
         The index.
     segments : int
-        How many, the newest. With 0, only a segment over what is not covered is added.
+        How many of the newest segments. With 0, only a segment for uncovered fragments is added.
 
     Raises
     ------
@@ -307,10 +307,10 @@ def unite_segments(base: BaseTable, name: str, segments: int) -> BaseTable:
 
 
 def rebuild_of(task: RebuildTask) -> None:
-    """Build an index anew over all rows, with its own parameters; a vector index learns again.
+    """Rebuild an index over all rows, with its own parameters; a vector index is retrained.
 
-    Nothing is done if the index is not what it was when the task was made: this task may have run
-    before, and nobody has heard of it.
+    Nothing is done if the index has changed since the task was created: this task may have run before without
+    its result arriving.
 
     Raises
     ------

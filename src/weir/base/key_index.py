@@ -86,7 +86,7 @@ def extend_key_index(base: BaseTable) -> BaseTable:
 
 
 def is_behind_merges(base: BaseTable) -> bool:
-    """Whether a key index is not credited with all that is merged: whoever merged did not get so far."""
+    """Whether the recorded coverage of a key index is incomplete, because a merge did not get that far."""
     details = base.details
     merged = {(one.shard_id, one.generation) for one in details.merged_generations}
     credited = {
@@ -144,7 +144,7 @@ def _built(base: BaseTable, column: str, name: str, fragment_ids: set[int]) -> I
 
 
 def _removed(uuid: str, name: str, version: int) -> Index:
-    """Return what tells the library which segment to leave away: it goes by the id alone."""
+    """Return the description by which the library drops a segment: only the id matters."""
     return Index(str(uuid), name, [], version, Bitmap(), 0)
 
 

@@ -1,9 +1,8 @@
 """Checking the files of the key index before key lookups use them.
 
-A bit that turned over in them, or zeros, break nothing: keys that are there are not found, and a merge leaves
-the rows in place that it should replace. So the table of pages of each segment is compared with its checksum
-when it is opened, with it the pages where they are not many bytes, and all of a segment before a merge goes
-by it; each once in a process.
+Flipped bits or zeros in them cause no error: existing keys are not found, and a merge keeps rows that it
+should replace. So the page table of each segment is compared with its checksum when it is opened, together
+with the pages if they are small, and the whole segment before a merge relies on it; each once per process.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def refuse_damaged_key_index(
     names : collection of str
         Which files of each segment.
     and_up_to : int
-        The others too where they have no more bytes. Default: none of them.
+        Also check other files up to this size. Default: none.
 
     Raises
     ------

@@ -3,10 +3,10 @@
 For a single key the library spends more time planning a query than reading what the plan reads. Its BTREE is
 two files per segment: ``page_data.lance`` holds every value with its row address, ordered by value, in pages
 of a fixed number of rows; ``page_lookup.lance`` the smallest and largest value of each page. A segment never
-changes, so pages are kept in the process cache: those that are asked for, and once these have cost about as
-much as all would have, the whole segment.
+changes, so pages are kept in the process cache: first only those requested, and once these have cost about as
+much as reading everything, the whole segment.
 
-An index may still name rows that have been deleted since; whoever reads the rows finds them gone.
+An index may still name rows that were deleted since; reading them shows that they are gone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _WHOLE_UP_TO_ROWS = 8_000_000
 _GATHERED_UP_TO_ROWS = 2_000_000
 """Rows of a segment that a lookup of a few keys may have to wait for."""
 _READS_OF_WHOLE = 8
-"""Reading one page takes about so many times its share of reading all."""
+"""Cost of reading one page, relative to its share of reading all."""
 _NOMINAL_BYTES = 4096
 _SWEPT_PAGES = 64
 _SWEPT_AT_ONCE = 8
@@ -67,7 +67,7 @@ _ADDRESS_BYTES = 8
 _COMPARED_WHOLE_BYTES = 8 * 1024 * 1024
 """Pages of a segment that are compared with their checksum before the first look-up, in some milliseconds."""
 _GAP_PAGES = 8
-"""Pages that are read though nobody asks for them, since two reads take longer."""
+"""Unrequested pages that are read along, because two reads take longer."""
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
 _PAGE_LOOKUP, _PAGE_DATA = PAGE_FILES
@@ -128,7 +128,7 @@ class _Segment:
     low, high : ndarray or Array
         Smallest and largest value of each page.
     fragments : ndarray of uint64
-        The fragments it speaks for, ascending; what it says of others counts for nothing.
+        The fragments it covers, ascending; entries for others are ignored.
     engine : EngineContext
         Whose cache holds its pages, and whose threads read many.
     lifetime : Lifetime, optional
@@ -171,7 +171,7 @@ class _Segment:
 
     def read_each(self, stretches: Sequence[tuple[int, int]]) -> Iterator[_Page]:
         """Read pages as :meth:`read` does, several stretches of them at once."""
-        # Also from local disk: what takes long is to decode them, and the library needs no Python for that.
+        # Also from local disk: decoding takes the time, and the library does it without the GIL.
         yield from concurrent_map(
             lambda one: self.read(*one), stretches, is_local=len(stretches) < 2, engine=self.engine
         )
@@ -191,7 +191,7 @@ class _Segment:
     def held_for(self, pages: int) -> _Page | None:
         """Return all pages as one where they are in memory, or may be kept there and most are asked for.
 
-        Whoever merges into a table many times reads its index once.
+        Many merges into a table read its index only once.
         """
         held = self.held()
         if held is not None or 2 * pages < len(self.low) or self._nbytes > self.engine.cache.budget // 3:
@@ -200,7 +200,7 @@ class _Segment:
 
     @property
     def _nbytes(self) -> int:
-        """Bytes that all pages take, by those that the smallest values take."""
+        """Size of all pages, estimated from that of the smallest values."""
         return self.rows * (int(self.low.nbytes) // max(len(self.low), 1) + _ADDRESS_BYTES)
 
     @property
@@ -309,8 +309,8 @@ class KeyPages:
     def sweep(self, keys: pa.Array) -> Iterator[tuple[Offsets, RowAddresses]]:
         """Find the rows that have one of many keys, or had until they were deleted, some pages at a time.
 
-        What is read is kept where that is most pages, and they take no more than a third of the read cache;
-        otherwise it takes no more memory however many keys there are.
+        Pages are kept if most of them are read and they take at most a third of the read cache; otherwise
+        memory use does not depend on the number of keys.
 
         Parameters
         ----------
@@ -327,7 +327,7 @@ class KeyPages:
             yield from _swept(segment, wanted)
 
     def take(self, addresses: RowAddresses, columns: list[str]) -> pa.Table:
-        """Return the rows at some addresses, in their order, without those that have been deleted."""
+        """Return the rows at some addresses, in order, without deleted ones."""
         if len(addresses) == 1:
             fragment = self._whole_fragment(int(addresses[0] >> _FRAGMENT_SHIFT))
             if fragment is not None and columns[-1] == "_rowid":
@@ -354,7 +354,7 @@ class KeyPages:
 
 
 def key_pages(base: BaseTable) -> KeyPages | None:
-    """Return the pages of the key index, or None where only the library can tell which rows have a key.
+    """Return the pages of the key index, or None if only the library can look up keys.
 
     That is where the index lacks fragments (merged moments ago), the key has several columns or a type
     without pages in Arrow's order, or the files are not as expected.
@@ -371,14 +371,14 @@ def indexed_pages(base: BaseTable, column: str | None = None) -> tuple[KeyPages 
     base : BaseTable
         The table.
     column : str, optional
-        One of several key columns, each of which has an index of its own: its values are not the keys.
+        One of several key columns, each of which has its own index: its values alone are not keys.
 
     Returns
     -------
     pages : KeyPages or None
-        None where only the library can tell which rows have a key.
+        None if only the library can look up keys.
     lacking : frozenset of int
-        The fragments of which the pages say nothing.
+        The fragments that the pages do not cover.
     """
     if base.dataset.has_stable_row_ids or (column is None and len(base.primary_key) != 1):
         return None, frozenset()
@@ -443,7 +443,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         _search(low, low[:1], "left")
     except pa.ArrowNotImplementedError:
         return None
-    # Not the version of the table: what it holds would be held for as long as the file is known.
+    # Not the table version, which would then stay in memory as long as the file is cached.
     again = partial(_open_file, place, _PAGE_DATA, library_options(base.store))
     return _Segment(
         uuid,
@@ -495,7 +495,7 @@ def _open_file(place: str, name: str, options: dict[str, str] | None) -> LanceFi
 
 @contextmanager
 def _damage_is_named(where: str) -> Iterator[None]:
-    """Give what the library raises over a damaged file a name; files that are gone stay what they are."""
+    """Turn the library's errors for damaged files into named ones; errors for missing files are kept."""
     try:
         yield
     except BaseException as error:

@@ -31,10 +31,10 @@ def commit_with_library(
     base : BaseTable
         The table at any version.
     change : callable
-        Gets the newest version, and a dataset of its own at that version to commit with. It is called
-        again after a conflict, with a newer version. What it raises of Weir's errors passes through.
+        Receives the newest version, and a separate dataset at that version to commit with. It is called again
+        with a newer version after a conflict. Weir errors that it raises pass through.
     doing : str
-        What is being done, as the subject of "failed".
+        The action, as the subject of "failed".
     attempts : int, optional
         Conflicts after which to give up. Default 16.
 

@@ -1,7 +1,7 @@
 """Classification of the Lance library's exceptions.
 
-The library raises plain ``OSError`` and ``ValueError``; only their text tells what happened. The texts
-are matched here and nowhere else, and a test provokes every one of them with the library itself.
+The library raises plain ``OSError`` and ``ValueError``; only their text says what happened. The texts are
+matched only here, and a test provokes each of them with the library itself.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _SIGNS: tuple[tuple[str, LibraryFailure], ...] = (
     ("too many concurrent writers", LibraryFailure.CONFLICT),
     ("commit conflict", LibraryFailure.CONFLICT),
     ("incompatible transaction", LibraryFailure.CONFLICT),
-    # Another version had the number, and was cleaned up before the library could see which one it was. Where
-    # it cannot know for other reasons, what was committed is found when the next attempt plans anew.
+    # Another version had the number, and was cleaned up before the library could identify it. If the outcome
+    # is unknown for other reasons, the next attempt finds the commit when it plans again.
     ("commit result for version", LibraryFailure.CONFLICT),
     ("dataset already exists", LibraryFailure.EXISTS),
     ("was not found", LibraryFailure.ABSENT),
     ("not a directory", LibraryFailure.ABSENT),
     # Of a local file that vanished between two reads through one reader.
     ("generic n/a error: not found:", LibraryFailure.ABSENT),
-    # Raised as the OSError that also stands for a failing store.
+    # Raised as the same OSError as for a failing store.
     ("does not appear to be a lance file", LibraryFailure.DAMAGED),
     ("file size is too small", LibraryFailure.DAMAGED),
     ("for object of size", LibraryFailure.DAMAGED),
     ("encountered corrupt file", LibraryFailure.DAMAGED),
     ("failed to decode protobuf", LibraryFailure.DAMAGED),
-    # Files are opened without any input that could be invalid but what is in them.
+    # When files are opened, the only input that can be invalid is their content.
     ("error reading file metadata: invalid user input", LibraryFailure.DAMAGED),
     ("error reading file metadata: lanceerror(schema)", LibraryFailure.DAMAGED),
     ("failed to fill whole buffer", LibraryFailure.DAMAGED),
-    # Of deletion files and of those of indexes.
+    # For deletion files and index files.
     ("arrow file does not contain correct footer", LibraryFailure.DAMAGED),
     ("invalid seek to a negative or overflowing position", LibraryFailure.DAMAGED),
     ("invalid read params", LibraryFailure.DAMAGED),
@@ -83,7 +83,7 @@ def classify(error: BaseException) -> LibraryFailure:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether the library has stopped at a defect of its own, as it does over some damaged files.
+    """Whether the library has panicked, as it does on some damaged files.
 
     Its exception is no :class:`Exception`, and its class cannot be imported.
     """

@@ -1,9 +1,8 @@
 """The library's cache of a table's indexes across versions, and when to start a new one.
 
-Datasets that are checked out of each other share a session of the library: what it has opened of indexes,
-and what it has read of files. It lets go of something only when it is full, by a nominal size in bytes. Every
-merge makes other indexes, so what a session has of those that no version has any more, open files among it,
-would grow for as long as the process runs.
+Datasets that are checked out from each other share a session of the library with its opened indexes and
+cached file contents. It evicts entries only when full, by a nominal size in bytes. Every merge replaces
+indexes, so the entries of obsolete ones, including open files, would grow as long as the process runs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class LibrarySession:
     Parameters
     ----------
     segments : frozenset of UUID
-        Of the version that the session begins with.
+        The segments of the version that the session begins with.
 
     Examples
     --------
@@ -43,8 +42,9 @@ class LibrarySession:
         self._met |= segments
 
     def is_stale_at(self, segments: frozenset[UUID]) -> bool:
-        """Whether a session of its own would hold much less for a version with these segments.
+        """Whether a new session would hold much less for a version with these segments.
 
-        To begin anew, what the version has is opened once more: that is done once as much has gone.
+        A new session has to reopen everything in the version, so it is started once an equal amount is
+        obsolete.
         """
         return len(self._met - segments) >= max(_MOST_GONE, len(segments))

@@ -17,12 +17,12 @@ _lock = threading.Lock()
 
 
 def lineage_of(table: str) -> int:
-    """Return the number of the history of a table that this process goes by, from 0.
+    """Return the number of the table's history that this process follows, from 0.
 
     Parameters
     ----------
     table : str
-        What tells the table, and its place, from others.
+        Identity and location of the table.
     """
     with _lock:
         return _numbers.get(table, 0)

@@ -1,8 +1,8 @@
 """Which indexes of the base table are maintained: generations get them, and collection waits for them.
 
-The details of the MemWAL index name them, or say that all are maintained. The released library goes by
-either. LanceDB goes by the names alone, and searches by no vector or text index that is not named: so all are
-named in any case, and what is named follows the indexes that there are.
+The details of the MemWAL index name them, or say that all are maintained. The released library supports both.
+LanceDB uses only the names, and ignores vector and text indexes that are not named: so all are always named,
+and the list follows the existing indexes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["lacking_indexes", "maintained_indexes", "with_maintained_named", "wi
 def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
     """Return the indexes of this version that have to catch up with merged generations, by name.
 
-    An index that is to be maintained and does not exist has nothing to catch up with.
+    A maintained index that does not exist has nothing to catch up with.
     """
     details = base.details
     if not details.maintain_all_indexes and not details.maintained_indexes:
@@ -36,8 +36,8 @@ def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
 def with_maintained_named(details: IndexDetails, dataset: lance.LanceDataset) -> IndexDetails:
     """Return details that name every index of a version that they have maintained.
 
-    For the commit that follows that very version: an older one may lack indexes of it. What is named and is
-    not there stays: it may be about to be built, and nobody is in want of it.
+    For the commit directly after that version: an older one may lack some of its indexes. A named index that
+    does not exist stays in the list: it may be about to be built, and does no harm.
     """
     if not details.maintain_all_indexes:
         return details
@@ -52,7 +52,7 @@ def without_lacking(
 ) -> IndexDetails:
     """Return details that do not name some indexes that a version lacks.
 
-    For the commit that follows that very version: somebody may have built one of them meanwhile.
+    For the commit directly after that version: another process may have built one of them meanwhile.
     """
     gone = set(names).intersection(details.maintained_indexes) - _existing(dataset) if names else ()
     if not gone:

@@ -1,7 +1,7 @@
 """The table's own manifest of one version: where it is, and the MemWAL index in it.
 
-Lance table format spec, "Manifest". The library hands out neither merge progress nor index catch-up
-(``mem_wal_index_details`` leaves both away), so the manifest file is read.
+Lance table format spec, "Manifest". The library exposes neither merge progress nor index catch-up
+(``mem_wal_index_details`` omits both), so the manifest file is read.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TableManifest:
 
     @property
     def identity(self) -> bytes:
-        """What tells this version from any other, also from one that has had its number: 8 bytes.
+        """The identity of this version, unlike that of any other version with its number: 8 bytes.
 
         Where a backup has taken the place of a table, numbers come back. No two manifests are alike: each
         names its own transaction, or is of another number.

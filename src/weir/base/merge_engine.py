@@ -29,7 +29,7 @@ def chosen_engine(
     Parameters
     ----------
     engine : MergeEngine or str, optional
-        An engine, or the name of one that needs no more: ``"last_row"``, ``"first_row"``,
+        An engine, or the name of one without parameters: ``"last_row"``, ``"first_row"``,
         ``"partial_update"``.
     sequence_by : str, optional
         The column whose highest value wins.
@@ -43,7 +43,7 @@ def chosen_engine(
     OptionError
         If there is no such engine, or it cannot have a sequence.
     SchemaError
-        If it names a column that there is not, or of a type that it cannot serve.
+        If it names an unknown column, or one of an unsuitable type.
     """
     if isinstance(engine, str):
         if engine not in _SHORT_NAMES:

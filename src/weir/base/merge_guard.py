@@ -1,26 +1,26 @@
 """Two further marks of a merge: a guard against repetition, and the progress of deletes.
 
-A merge commit marks the last generation it has taken in, and the library refuses the commit if the
-mark is not above the one recorded. That is enough for two mergers with the same run of generations,
-and too weak for runs that overlap: after one has merged generation 6 alone, the commit of another
-that planned 6 to 8 still passes, though the deletes of its run were settled against a base table
-without generation 6. A row that generation 6 inserts and generation 8 deletes would stay.
+A merge commit marks the last generation it has merged, and the library refuses the commit if the mark is not
+above the recorded one. That suffices for two mergers with the same run of generations, but not for
+overlapping runs: after one has merged generation 6 alone, the commit of another that planned 6 to 8 still
+passes, though its deletes were determined against a base table without generation 6. A row that generation 6
+inserts and generation 8 deletes would stay.
 
-So every merge commit marks a second number, under an id made from the shard's: the first generation
-that was unmerged when the merge was planned. Of all merges planned from the same state one commits,
-and the library refuses the rest.
+So every merge commit marks a second number, under an id derived from the shard's: the first generation that
+was unmerged when the merge was planned. Of all merges planned from the same state only one commits; the
+library refuses the rest.
 
 A guard id is a name-based UUID (version 5), Weir's shard ids have the form of random ones (version 4):
 neither is ever taken for the other.
 
 **Deletes.** A merge of deletes and rows takes two commits. The first marks, under a third id, the last
-generation of which it has deleted keys. While that is above the merged generation, the base table shows
-half of the generations between: who reads it together with shards has to have all of these
-(:func:`half_merged`). A merge that starts over may find the mark there already. An id of this kind is
-recognised by itself, as the shard may have no other entry yet: it has a version of its own (8) and
-begins with the same six bytes.
+generation whose deletes it has applied. While that is above the merged generation, the base table contains
+only half of the generations between: a reader that combines it with shards must read all of these
+(:func:`half_merged`). A restarted merge may find the mark in place. An id of this kind is recognisable on its
+own, since the shard may have no other entry yet: it has its own version (8) and begins with the same six
+bytes.
 
-Whoever lists merge progress leaves both kinds away (:func:`without_guards`).
+Listings of merge progress omit both kinds (:func:`without_guards`).
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def half_merged(merged: Sequence[MergedGeneration]) -> dict[UUID, int]:
     Returns
     -------
     dict of UUID to int
-        By :func:`deletes_id` of the shard, the last generation of which keys are deleted and rows may be
-        missing. Empty unless a merge is at work, or was interrupted.
+        By :func:`deletes_id` of the shard, the last generation whose deletes are applied but whose rows may
+        be missing. Empty unless a merge is running or was interrupted.
 
     Examples
     --------

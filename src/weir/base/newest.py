@@ -1,7 +1,7 @@
 """The newest version of a table seen in this process, perhaps with other columns than before.
 
-Whoever writes for long goes by the columns it has begun with, and is not to ask the store before each write
-whether they are still those. Whoever alters them, opens the table, or reads and finds them altered, says so.
+A long-running writer uses the columns it started with, and should not ask the store before each write whether
+they are current. Code that alters them, opens the table, or reads and finds them altered, reports it here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["SeenVersion", "saw", "seen"]
 
 
 class SeenVersion:
-    """The newest version of a table that :func:`saw` has been told of; 0 if there is none."""
+    """The newest version of a table reported to :func:`saw`; 0 if there is none."""
 
     __slots__ = ("version",)
 
@@ -24,11 +24,11 @@ _seen: dict[str, SeenVersion] = {}
 
 
 def saw(base: BaseTable) -> None:
-    """Tell this process of a version whose columns may be others than those that a writer goes by."""
+    """Report a version whose columns may differ from those that a writer uses."""
     known = seen(base)
     known.version = max(known.version, base.version)
 
 
 def seen(base: BaseTable) -> SeenVersion:
-    """Return what :func:`saw` keeps up to date for a table, to be looked at before each write."""
+    """Return the record that :func:`saw` updates for a table, to check before each write."""
     return _seen.setdefault(base.namespace, SeenVersion())

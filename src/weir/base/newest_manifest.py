@@ -10,10 +10,10 @@ __all__ = ["read_first_listed"]
 
 
 def read_first_listed(store: ObjectStore) -> TableManifest | None:
-    """Return the newest manifest by the names that are listed first; None if there is none.
+    """Return the newest manifest by the names listed first; None if there is none.
 
-    Where the newest sorts first, as in all tables but very old ones, it is the newest that there is. Two
-    requests. Whoever asks has to compare it with the version that the library finds.
+    If the newest sorts first, as in all but very old tables, it is the newest one. Takes two requests. The
+    caller has to compare it with the version that the library finds.
     """
     listed = ((manifest_version(entry.path), entry.path) for entry in store.list_first(VERSIONS))
     version, path = max(((version, path) for version, path in listed if version is not None), default=(0, ""))

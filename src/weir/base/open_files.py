@@ -1,8 +1,8 @@
 """Files that the library reads repeatedly, kept open within limits of number and time.
 
-What is kept in memory of a file says little of what it costs to have it open: a process that merges all day
-would have the files of every index open that it has ever read, until it may open no more. Most of them are of
-indexes that others have replaced since: nobody will read them again.
+The memory used for a file says little about the cost of keeping it open: a process that merges all day would
+keep the files of every index it has ever read open, until it reaches the limit of open files. Most of them
+belong to replaced indexes and will never be read again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lance.file import LanceFileReader
 __all__ = ["OpenFile"]
 
 _MOST = 256
-"""Of a process. Those that were read last stay open."""
+"""Most open files of a process. The most recently read ones stay open."""
 
 _IDLE_SECONDS = 15.0
-"""After which a local file that nobody has read is closed, once any other is read."""
+"""Idle time after which a local file is closed when any other is read."""
 
 _lock = Lock()
 _recent: OrderedDict[OpenFile, float] = OrderedDict()
@@ -36,7 +36,7 @@ class OpenFile:
     open : callable
         Opens it again, should it have been closed meanwhile.
     reader : LanceFileReader
-        Of the file. Nobody else's.
+        The reader of the file, not shared.
     is_local : bool
         Whether it costs a descriptor, and no round trips to open it again.
     """
@@ -71,5 +71,5 @@ class OpenFile:
                 if len(_recent) <= _MOST and not is_idle:
                     break
                 del _recent[oldest]
-                # Closed once nobody reads it any more.
+                # Closed once nothing reads it any more.
                 oldest._reader = None

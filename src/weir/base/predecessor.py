@@ -1,7 +1,7 @@
 """The predecessor of a commit, checked again right before the commit is published.
 
-Nothing else would tell that a backup was put in the place of a table meanwhile: the number that comes after
-is free again, and whoever takes it puts what has become of the former table above the restored one.
+Otherwise a backup restored in place of the table would go unnoticed: the next version number is free again,
+and committing it would put the former table's state above the restored one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weir.storage.interface import ObjectStore
 __all__ = ["may_follow", "restored_meanwhile"]
 
 _LOOKED_AT = 4096
-"""Bytes at the end of a manifest: when it was made and by which transaction, so that no two have the same."""
+"""Bytes at the end of a manifest with its time and transaction, which are unique."""
 
 
 def may_follow(store: ObjectStore, before: TableManifest) -> bool:
@@ -51,7 +51,7 @@ def _is_there(store: ObjectStore, manifest: TableManifest) -> bool:
 
 
 def _has_newer(store: ObjectStore, version: int) -> bool:
-    """Whether there is a newer version, so that one that is gone was cleaned up, or set aside."""
+    """Whether there is a newer version, so that a missing one was cleaned up or set aside."""
     listed = (manifest_version(entry.path) for entry in store.list(VERSIONS))
     return any(found is not None and found > version for found in listed)
 

@@ -26,10 +26,10 @@ __all__ = ["PropertyChanges"]
 
 @dataclass(frozen=True, slots=True)
 class PropertyChanges:
-    """What is to be different; an ellipsis stands for what stays.
+    """The requested changes; an ellipsis means no change.
 
-    Merge engine and key are none of it: versions of a row that are not merged yet would come to something
-    else than those that are.
+    Merge engine and key cannot be changed: unmerged versions of a row would combine differently from merged
+    ones.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class PropertyChanges:
     expire_after : timedelta, optional
         How long after the time in that column.
     sort_by : str or sequence of str, optional
-        The columns by which the rows of an append-only table are sorted from now on.
+        The new sort columns of an append-only table.
     """
 
     expire_by: str | EllipsisType | None = ...
@@ -46,17 +46,17 @@ class PropertyChanges:
     sort_by: str | Sequence[str] | EllipsisType = ...
 
     def __bool__(self) -> bool:
-        """Whether anything is to be different."""
+        """Whether there is any change."""
         return not (self.expire_by is self.expire_after is self.sort_by is ...)
 
     @property
     def changes_expiry(self) -> bool:
-        """Whether rows are to expire otherwise."""
+        """Whether expiry changes."""
         return not (self.expire_by is self.expire_after is ...)
 
     @property
     def changes_order(self) -> bool:
-        """Whether rows are to be sorted otherwise."""
+        """Whether the sort order changes."""
         return self.sort_by is not ...
 
     def applied(

@@ -1,12 +1,11 @@
 """Publishing a new version of the table that Weir has the library build: of its MemWAL index or its schema.
 
-The library cannot do this safely. Its commit of a ``CreateIndex`` never conflicts with a
-``merge_insert`` that was committed since the version it read: it replaces the index all the same, and
-the merge progress that went into the same commit as the merged rows is lost (with every setting of
-``max_retries``). So the new manifest is built by the library from a copy of the manifest it follows,
-in a scratch directory where nobody else commits, and then published with one put-if-absent under the
-name that any other commit on that version would need too. Whoever comes second finds the name taken
-and starts over from what the winner wrote.
+The library cannot do this safely. Its commit of a ``CreateIndex`` never conflicts with a ``merge_insert``
+committed since the version it read: it replaces the index anyway, and the merge progress from the commit of
+the merged rows is lost (with every setting of ``max_retries``). So the library builds the new manifest from a
+copy of its predecessor, in a private scratch directory, and then it is published with one put-if-absent under
+the name that any other commit on that version would need too. The loser finds the name taken and starts over
+from what the winner wrote.
 """
 
 from __future__ import annotations
@@ -107,17 +106,17 @@ def publish_details(
     manifest : TableManifest
         The newest version; with or without a MemWAL index.
     details : IndexDetails
-        What its MemWAL index is to say.
+        The details of its MemWAL index.
     index_id : UUID, optional
-        The id its MemWAL index is to have, where a file under that id belongs to it. One that no version
-        has had; default: a random one.
+        The id for its MemWAL index, if a file under that id belongs to it. It must be unused; default: a
+        random one.
     segments : SegmentChange, optional
         What else becomes of indexes, in the same version.
 
     Returns
     -------
     int or None
-        The version published, or None if somebody else has published that version.
+        The version published, or None if another commit has taken it.
     """
     change = mem_wal_index_change(
         manifest.version, details, replaced=manifest.mem_wal_index(), index_id=index_id
@@ -143,8 +142,8 @@ def publish_first_details(
 ) -> int | None:
     """Publish the version after ``manifest`` with details of the first form of the MemWAL index.
 
-    The library commits nothing above such details, nor with them. So it builds the version with details of
-    today, which are replaced before anybody sees them; the transaction keeps those.
+    The library cannot commit on top of such details, nor with them. So it builds the version with current
+    details, which are replaced before it becomes visible; the transaction keeps the current ones.
 
     Parameters
     ----------
@@ -153,14 +152,14 @@ def publish_first_details(
     manifest : TableManifest
         The newest version, with a MemWAL index of either form.
     details : FirstIndexDetails
-        What its MemWAL index is to say.
+        The details of its MemWAL index.
     operation : LanceOperation.BaseOperation, optional
-        What else the version is to change; its files must be in the table already. Default: nothing.
+        A further change in the version, whose files must be in the table already. Default: none.
 
     Returns
     -------
     int or None
-        The version published, or None if somebody else has published that version.
+        The version published, or None if another commit has taken it.
     """
     stored = first_index_details.encode(details)
 
@@ -199,12 +198,12 @@ def publish_operation(
     operation : LanceOperation.BaseOperation
         The operation.
     changed : callable, optional
-        What is to be made of the manifest that the library has built, before it is published.
+        A transformation of the library's manifest before it is published.
 
     Returns
     -------
     int or None
-        The version published, or None if somebody else has published that version.
+        The version published, or None if another commit has taken it.
     """
     make_durable(store, manifest.version)
     with scratch_directory() as scratch:
@@ -240,15 +239,15 @@ def publish_schema(
     manifest : TableManifest
         The newest version, with a MemWAL index.
     details : IndexDetails
-        What its MemWAL index is to say.
+        The details of its MemWAL index.
     operations : sequence of LanceOperation.BaseOperation
-        The library's operations that set the schema, in order. Data files must be in the table already.
-        The last one is what others see of them, who look for conflicts with what they are about to commit.
+        The library's operations that set the schema, in order. Data files must be in the table already. Other
+        committers see the last one when they check for conflicts.
 
     Returns
     -------
     int or None
-        The version published, or None if somebody else has published that version.
+        The version published, or None if another commit has taken it.
     """
     make_durable(store, manifest.version)
     version = manifest.version
@@ -293,7 +292,7 @@ def mem_wal_index_change(
     version : int
         The version it is based on.
     details : IndexDetails
-        What the index is to say.
+        The details of the index.
     replaced : IndexEntry or None
         The MemWAL index of that version.
     index_id : UUID, optional
@@ -342,14 +341,14 @@ def publish_version(
     counts_down : bool
         How the table names its manifests.
     changed : callable, optional
-        What is to be made of the manifest before it is published.
+        A transformation of the manifest before it is published.
     after : TableManifest, optional
         As for :func:`publish_manifest`.
 
     Returns
     -------
     int or None
-        The number, or None if somebody else has published it.
+        The version number, or None if another commit has taken it.
     """
     manifest, transactions = built_version(store, scratch, version, counts_down=counts_down)
     if changed is not None:
@@ -406,7 +405,7 @@ def publish_manifest(
     Returns
     -------
     int or None
-        The version, or None if somebody else has published it.
+        The version, or None if another commit has taken it.
 
     Raises
     ------
@@ -417,7 +416,7 @@ def publish_manifest(
     """
     version, path = manifest.version, manifest.path
     looks: list[Callable[[], bool | None]] = [] if after is None else [partial(may_follow, store, after)]
-    # On a disk it says more than a look at the files does, which may be gone too, and takes no time there.
+    # On a disk this says more than checking the files, which may be missing too, and is fast.
     if store.is_local and not all(look() for look in looks):
         return None
     refuse_torn_files(store, manifest)
@@ -440,7 +439,7 @@ def publish_manifest(
             store.delete(transactions)
             return None
     if is_spent(store, version):
-        # Planned before the newest version was published once more above torn ones: nobody looks here.
+        # Planned before the newest version was republished above torn ones: this number is never read.
         store.delete([path, *transactions])
         return None
     return version

@@ -1,8 +1,8 @@
 """Shard snapshots as published in the MemWAL index: read without opening any shard manifest.
 
-Lance MemWAL spec, "Shard Snapshot Storage": inline in the index details for few shards, in a file of its
-own for many. The file is written under the id that the index will have, and then published with it; if it
-is never published, nothing refers to it, and Lance's cleanup removes it with other unreferenced indexes.
+Lance MemWAL spec, "Shard Snapshot Storage": inline in the index details for few shards, in a file of its own
+for many. The file is written under the future id of the index, and then published with it; if that never
+happens, nothing refers to it, and Lance's cleanup removes it with other unreferenced indexes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def published_shards(base: BaseTable) -> tuple[ShardManifest, ...]:
     Raises
     ------
     CorruptionError
-        If what is published is not a shard snapshot.
+        If the published object is not a valid shard snapshot.
     """
     details = base.details
     where = f"{base.uri}, MemWAL index of version {base.version}"
@@ -82,7 +82,7 @@ def read_published(
     Raises
     ------
     CorruptionError
-        If what is published is not a shard snapshot.
+        If the published object is not a valid shard snapshot.
     """
     if details.inline_snapshots:
         inside = f"{where}, inline_snapshots"
@@ -102,7 +102,7 @@ def read_published(
 def is_left_behind(base: BaseTable) -> bool:
     """Whether the file of the published snapshot belongs to an older version alone.
 
-    Lance's cleanup will remove it with that version. Publishing anew gives it to the newest one.
+    Lance's cleanup will remove it with that version. Publishing again attaches it to the newest one.
     """
     try:
         record = shard_snapshot.recorded(base.details, where=base.uri)
@@ -118,8 +118,8 @@ def publish_shards(
 ) -> BaseTable:
     """Publish the state of shards in the MemWAL index.
 
-    Returns the table's new version. What is published of a shard never goes back: of two that publish at
-    once, the newer manifest of each shard stays.
+    Returns the table's new version. The published state of a shard never regresses: of two concurrent
+    publications, the newer manifest of each shard stays.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def commit_shards(
     try:
         return commit_details(base, published, index_id=directory, segments=segments, is_newest=is_newest)
     except ConflictError:
-        # Every race was lost. Of another failure nobody knows: the version may have come about.
+        # Every race was lost. After any other failure the outcome is unknown: the version may exist.
         if written:
             base.store.delete([path])
         raise

@@ -32,7 +32,7 @@ from weir.storage.interface import ObjectStore
 __all__ = ["Recast"]
 
 _GONE = -2
-"""Where a data file names its fields: the one that was here is in another file now."""
+"""Stands for a field of a data file that is now in another file."""
 _BATCH_ROWS = 65_536
 
 
@@ -134,7 +134,7 @@ class Recast:
         )
 
     def _batches(self, fragment: LanceFragment) -> Iterator[pa.RecordBatch]:
-        # Of deleted rows too: what is in a file for a row is found by its place.
+        # Deleted rows are included: values in a file are found by row position.
         scanner = fragment.scanner(
             columns=self._names, with_row_id=True, include_deleted_rows=True, batch_size=_BATCH_ROWS
         )

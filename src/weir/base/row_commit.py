@@ -1,13 +1,13 @@
 """Replacing rows of the base table and recording merge progress, as one version made by many tasks.
 
-A merge of the library's, ``merge_insert``, is one call on one machine. Here the parts of it are calls of
-their own: new fragments are written (:func:`write_fragment_files`), rows are marked as deleted in the
-fragments they are in (:func:`without_rows`), and all of it becomes a version with the merge progress
-(:func:`commit_rows`). Until then nobody finds any of these files, and the library's cleanup removes them
-some day if that never comes.
+The library's merge, ``merge_insert``, is one call on one machine. Here its parts are separate calls: new
+fragments are written (:func:`write_fragment_files`), rows are marked as deleted in their fragments
+(:func:`without_rows`), and everything becomes a version with the merge progress (:func:`commit_rows`). Until
+then none of these files is visible, and the library's cleanup eventually removes them if the commit never
+happens.
 
-As in :mod:`weir.base.publish`, the version is built from a copy of the manifest it follows, and published
-with one put-if-absent: whoever has committed meanwhile has taken its place.
+As in :mod:`weir.base.publish`, the version is built from a copy of its predecessor's manifest, and published
+with one put-if-absent, which fails if another commit came first.
 
 Whatever Weir knows of the library that is nowhere promised, for this, is in this module and in
 :mod:`weir.format.merged_version`. :func:`rows_can_be_committed` tries it on a table of a few rows: where
@@ -74,15 +74,14 @@ _NO_FIELD = -2
 
 @dataclass(frozen=True, slots=True)
 class FragmentLeft:
-    """What is left of a fragment of some version without some of its rows. Can be pickled.
+    """A fragment of some version after removing some of its rows. Can be pickled.
 
     Parameters
     ----------
     fragment_id : int
         The fragment.
     left : str or None
-        The library's description of it, with a deletion file that nobody else refers to; None if no row is
-        left.
+        The library's description of it, with a new deletion file; None if no row is left.
     deleted : int
         Rows that were there and are not left.
     file : str or None
@@ -181,7 +180,7 @@ def append_fragments(
     Parameters
     ----------
     rows : callable
-        Returns the rows, none of which was read when it is called again.
+        Returns the rows from the start at every call.
     dataset : LanceDataset
         The base table.
     **options
@@ -194,7 +193,7 @@ def append_fragments(
     except ValueError as error:
         if _BRANCH_ELSEWHERE not in str(error):
             raise
-    # Of a copy of the directory of a branch the library looks for the branch, and does not find it.
+    # In a copied branch directory, the library looks for the branch and does not find it.
     options.setdefault("storage_options", dataset.latest_storage_options())
     written = write_fragments(rows(), dataset.uri, mode="append", **options)
     return written
@@ -212,7 +211,7 @@ def fragments_with_files(
     hidden : str
         A column of it that the table has not: what the files have of it belongs to no column any more.
     copy : callable
-        Copies a data file, of which it gets the name, and returns the name of the copy.
+        Takes the name of a data file, copies it, and returns the name of the copy.
     """
     gone = {field.id() for field in dataset.lance_schema.fields() if field.name() == hidden}
     found = []
@@ -264,7 +263,7 @@ def fragment_files(descriptions: Iterable[str]) -> Iterator[str]:
 
 
 def deletion_files(left: Iterable[FragmentLeft]) -> Iterator[str]:
-    """Yield the paths of the deletion files of what is left of fragments, relative to the table."""
+    """Yield the paths of the deletion files of reduced fragments, relative to the table."""
     for one in left:
         if one.file is not None:
             yield one.file
@@ -280,22 +279,22 @@ def commit_rows(
     store : ObjectStore
         The table's store.
     manifest : TableManifest
-        The version that the change was made for, or a later one in which all fragments that lose rows are
-        what they were.
+        The version that the change was made for, or a later one in which the fragments that lose rows are
+        unchanged.
     change : RowChange
         What becomes of the rows.
     marks : sequence of MergedGeneration
-        The merge progress to record, beside what is recorded of others.
+        The merge progress to record, in addition to that of other shards.
 
     Returns
     -------
     int or None
-        The version published, or None if somebody else has published that version.
+        The version published, or None if another commit has taken it.
 
     Raises
     ------
     CorruptionError
-        A deletion file that is to be replaced is not what was written. Nothing was committed.
+        A deletion file to be replaced is damaged. Nothing was committed.
     StorageError
         The library refuses, or the disk.
     """

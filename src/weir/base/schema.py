@@ -63,14 +63,14 @@ RESERVED_NAMES = frozenset(
         "_tombstone",
     }
 )
-"""Column names that Weir or Lance adds to rows itself, and the one that Lance reads as all of them."""
+"""Names of columns that Weir or Lance adds to rows, and the name that Lance reads as all columns."""
 
 FEED_NAMES = frozenset({"_before", "_epoch", "_op", "_position", "_shard"})
 """Names of columns that the change feed adds: a table that has one of them has no feed."""
 
 
 MOST_CHARACTERS = 255
-"""Of the name of a new column. Lance knows no limit; schemas, entries and manifests all repeat it."""
+"""Longest name of a new column. Lance has no limit; schemas, entries and manifests all repeat the name."""
 
 
 def table_schema(
@@ -86,9 +86,9 @@ def table_schema(
     schema : pyarrow.Schema
         What the caller asks for. Primary-key marks in it are replaced.
     primary_key : sequence of str
-        Key columns, in key order; none of a table whose rows are only added.
+        Key columns, in key order; empty for an append-only table.
     required : sequence of str, optional
-        Of a table whose rows are only added: columns that become not nullable. Default: it has a key.
+        For an append-only table: columns that become not nullable. Default: the table has a key.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def all_field_ids(schema: pa.Schema | LanceSchema) -> dict[str, int]:
     Parameters
     ----------
     schema : pyarrow.Schema or LanceSchema
-        Of a table to come, or of one there is.
+        The schema of a new or an existing table.
     """
     lance_schema = _dry_run(schema).lance_schema if isinstance(schema, pa.Schema) else schema
     found: dict[str, int] = {}

@@ -18,7 +18,7 @@ _FILES = 64 * 1024
 _Identity = tuple[int, int, int]
 
 _sound: LRUCache[str, _Identity] = LRUCache(_FILES)
-"""What tells each file from another one at its place, by where it is."""
+"""The identity of each file, by its location."""
 _lock = threading.Lock()
 
 
@@ -60,7 +60,7 @@ def refuse_unsound(
     Parameters
     ----------
     store : ObjectStore
-        The table's store. Nothing is read on one that is not local.
+        The table's store. Nothing is read unless it is local.
     paths : collection of str
         Which files.
     versions : container of int

@@ -1,9 +1,8 @@
 """Version numbers that were set aside after a power loss, and are never reused.
 
-A version that cannot be read is moved out of the way when one above it can be, so its number is free, and is
-below the newest. Whoever was about to commit under it, with a plan from before, would succeed, and nobody
-would ever look at what it has committed. The manifest that was moved says so, and is there before the number
-is free.
+An unreadable version is moved aside when one above it is readable, so its number becomes free and is below
+the newest. A commit planned earlier under that number would succeed but never be read. The moved manifest
+records this, and exists before the number becomes free.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _WITHOUT_NULLS = ("legacy", "0.1", "2.0")
 _WITHOUT_MAPS = (*_WITHOUT_NULLS, "2.1")
 
 _MOST_LEVELS = 62
-"""Of lists, structs and maps in each other: with more, no schema is handed from the library to Arrow."""
+"""Largest nesting depth of lists, structs and maps: beyond it, the library cannot pass a schema to Arrow."""
 
 _OF_ANY_LENGTH: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_string,
@@ -54,7 +54,7 @@ def check_type(kind: pa.DataType, path: str, *, levels: int = _MOST_LEVELS) -> N
     Parameters
     ----------
     kind : DataType
-        Of the column, or of the part of it.
+        The type of the column, or of a part of it.
     path : str
         Which.
     levels : int, default 62
@@ -112,7 +112,7 @@ def check_stored_types(dataset: lance.LanceDataset) -> None:
     Raises
     ------
     SchemaError
-        Naming the column: a blob, a type that Lance cannot read back, or one that its files cannot hold.
+        Naming the column: it is a blob, or has a type that Lance cannot read back or store.
     """
     refuse_blobs(dataset.schema)
     for field in dataset.schema:

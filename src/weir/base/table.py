@@ -145,7 +145,7 @@ class BaseTable:
         self._dataset = dataset
         self._details = details
         self._primary_key = primary_key
-        # Pinned, so neither changes; the library makes them anew at every call.
+        # Pinned, so neither changes; the library recreates them at every call.
         self._schema = without_births(dataset.schema)
         self._field_ids: Mapping[str, int] | None = None
         self._sources: tuple[ShardSpec, Mapping[str, int]] | None = None
@@ -171,9 +171,9 @@ class BaseTable:
     ) -> BaseTable:
         """Return this version with the columns that the table has at another one.
 
-        For who reads the sources of a shard with the columns of another version, and beneath them what this
-        one has of a key. Its :attr:`dataset` has the columns of its own time: see :attr:`columns`.
-        A pickle of it has its own columns again.
+        For reading the sources of a shard with the columns of another version, on top of this version's rows.
+        Its :attr:`dataset` has the columns of its own time: see :attr:`columns`. A pickle of it has its own
+        columns again.
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ class BaseTable:
     def _sound(cls, store: ObjectStore, error: WeirError | None) -> BaseTable:
         """Open the newest version that a loss of power has left whole.
 
-        The error with which the newest one was met is raised if that has not been torn.
+        If the newest one is not torn, its original error is raised.
         """
         found = _without_torn(store, error)
         dataset = _open(store, found.manifest.version)
@@ -307,14 +307,14 @@ class BaseTable:
         base._segment_lifetimes = {
             str(uuid): cache.lifetime(("segment", base.namespace, uuid)) for uuid in segments
         }
-        # Of each table the last one that was read: who commits builds on it. With its lifetimes, so that
-        # a table that is opened for every call finds what the call before has read.
+        # The last version read of each table, which commits build on. It outlives table objects, so that a
+        # table opened for every call finds what the previous call has read.
         last = (base.version_key, manifest, Wave(), base._lifetime, base._segment_lifetimes)
         cache.put(base._manifest_key, last, manifest.nbytes)
         return base
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as where the table is and its version; it is opened anew on the other side."""
+        """Pickle location and version; the table is reopened on the other side."""
         return (_reopen, (self._store, self.version, self._version_identity))
 
     def __repr__(self) -> str:
@@ -338,15 +338,15 @@ class BaseTable:
 
     @property
     def identity(self) -> str:
-        """What tells this table from all others, also from one at the same place before or after it.
+        """Unique identity of this table, different from any earlier or later table at the same location.
 
-        A table the library has set up carries no id of its own; its location stands in.
+        A table created by the library has no id; its location is used instead.
         """
         return self._details.writer_config_defaults.get(TABLE_ID) or self._store.uri
 
     @property
     def has_id(self) -> bool:
-        """Whether the table has an id of its own: one that the library has set up has none."""
+        """Whether the table has an id: one created by the library has none."""
         return TABLE_ID in self._details.writer_config_defaults
 
     @property
@@ -366,7 +366,7 @@ class BaseTable:
 
     @property
     def namespace(self) -> str:
-        """What tells the objects of this table from all others in this process, for caches.
+        """Identifies the objects of this table in this process, for caches.
 
         A copy of the table has its identity, and goes its own way from there.
         """
@@ -377,7 +377,7 @@ class BaseTable:
         return f"{self.identity} {self._store.uri}"
 
     def begin_anew(self) -> BaseTable:
-        """Open the table as one of which nothing is known: a backup has been put in its place."""
+        """Open the table without cached knowledge: a backup was restored in its place."""
         begin_another(self._history, self._lineage)
         return BaseTable.open(self._store)
 
@@ -388,7 +388,7 @@ class BaseTable:
 
     @property
     def version_identity(self) -> bytes:
-        """What tells this version from another one that has had or will have its number: 8 bytes.
+        """The identity of this version, different from any other with the same number: 8 bytes.
 
         Numbers come back where a backup has taken the place of a table.
         """
@@ -396,7 +396,7 @@ class BaseTable:
 
     @property
     def version_key(self) -> tuple[int, bytes]:
-        """The version with what tells it from others of its number: for keys of caches."""
+        """The version number with its identity, for cache keys."""
         return self._version, self._version_identity
 
     @property
@@ -421,7 +421,7 @@ class BaseTable:
             The version has been cleaned up, or another one has its number now.
         """
         known = self.engine.cache.get(self._manifest_key)
-        # Later a backup may have been put in the place of the table, and have come to the same number.
+        # A backup may have been restored in place of the table, and have reached the same number.
         if known is not None and known[0] == self.version_key and known[2].was_short():
             found: TableManifest = known[1]
             return found
@@ -432,7 +432,7 @@ class BaseTable:
 
     @property
     def torn(self) -> tuple[TornVersion, ...]:
-        """Versions above this one that a loss of power has torn, as far as this handle had to find out."""
+        """Torn versions above this one, as far as this handle had to find out."""
         return self._torn
 
     @property
@@ -461,7 +461,7 @@ class BaseTable:
     def row_schema(self) -> pa.Schema:
         """Columns of the table and ``_tombstone``, with Lance's field ids, as log entries have them.
 
-        Of all versions with the same columns, the same object.
+        The same object for all versions with the same columns.
         """
         return self._row_schema
 
@@ -505,7 +505,7 @@ class BaseTable:
     def columns_of(self, spec: ShardSpec) -> Mapping[str, int]:
         """Return the field ids of the columns that a shard spec may mean, by name.
 
-        A column that has the id of one that the spec was made from, and came later, is not among them.
+        A later column that reuses the id of one in the spec is not among them.
         """
         if self._sources is None or self._sources[0] is not spec:
             self._sources = (spec, sources_there(spec, self.field_ids, self._births))
@@ -518,7 +518,7 @@ class BaseTable:
 
     @property
     def before_marks(self) -> BeforeMarks:
-        """What is known of columns and their parts in the time before they were marked."""
+        """The known history of columns and their parts before they were marked."""
         return unmarked_in(self._row_schema)
 
     @property
@@ -538,7 +538,7 @@ class BaseTable:
 
     @property
     def sort_by(self) -> tuple[str, ...]:
-        """The columns by which the rows of generations and fragments are sorted; most tables have none."""
+        """The columns by which the rows of generations and fragments are sorted; empty for most tables."""
         return () if self._append_only is None else self._append_only.sort_by
 
     @property
@@ -589,8 +589,8 @@ class BaseTable:
     def _known_manifest(self, dataset: lance.LanceDataset) -> TableManifest | None:
         """Return the manifest of a version that the library has just found, where it is known already.
 
-        That of a table in whose place a backup was put may have its number. So it has to name the transaction
-        that the library's has, of which no two have the same.
+        After a backup was restored in place of the table, another version may have the same number. So it
+        must name the same unique transaction as the library's.
         """
         known = None if self._store.is_local else self.engine.cache.get(self._manifest_key)
         if known is None or known[1].version != dataset.version:
@@ -606,7 +606,7 @@ class BaseTable:
         Returns
         -------
         BaseTable or None
-            None where :meth:`latest` has to look: on a local disk, and if the version is gone by now.
+            None if :meth:`latest` has to check: on a local disk, and if the version no longer exists.
         """
         if self._store.is_local:
             return None
@@ -643,7 +643,7 @@ class BaseTable:
     def refuse_restored(self, newer: BaseTable) -> None:
         """Make sure that what was made for this version is committed above no other table.
 
-        Two requests at most, where somebody has committed meanwhile.
+        At most two requests, if there was a commit meanwhile.
 
         Raises
         ------
@@ -731,9 +731,9 @@ def _manifest_of(store: ObjectStore, dataset: lance.LanceDataset) -> TableManife
 def library_options(store: ObjectStore) -> dict[str, str] | None:
     """Return the storage options to hand to the library: those of the store, and how long it tries again.
 
-    It asks six times for what its client has tried for three minutes, each time up to half a minute, where
-    connections are accepted and nobody answers. Errors that are told take it no longer than before: of
-    those it tries each three times, within a second.
+    If connections are accepted but never answered, it retries six times what its client has tried for three
+    minutes, each time up to half a minute. Reported errors take no longer than before: it tries those three
+    times, within a second.
     """
     if store.is_local:
         return None
@@ -754,8 +754,7 @@ def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.Lan
     SnapshotExpiredError
         There is one, without the version asked for.
     CorruptionError
-        The library cannot make sense of its manifest, nor of an older version's that could stand in for one
-        that a loss of power has torn.
+        The library cannot read its manifest, nor that of an older version that could replace a torn one.
     """
     try:
         return _open(store, version)
@@ -768,7 +767,7 @@ def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.Lan
 def _without_torn(store: ObjectStore, error: WeirError | None) -> SoundVersion:
     """Return the newest sound version, where the newest could not be read: below torn ones, most often.
 
-    If nothing is torn, somebody else may have set aside what was. Whoever opens the version finds out.
+    If nothing is torn, another process may have set the torn version aside; opening the version will show.
     """
     found = newest_sound_version(store) if store.is_local else None
     if found is not None:
@@ -823,7 +822,7 @@ def _open_newest(store: ObjectStore) -> tuple[lance.LanceDataset, TableManifest]
         lambda: _open(store, None), lambda: read_first_listed(store), is_local=False, engine=store.engine
     )
     if manifest is None or manifest.version != dataset.version:
-        # Somebody has committed in between, or older versions are listed first.
+        # There was a commit in between, or older versions are listed first.
         manifest = _manifest_of(store, dataset)
     return dataset, manifest
 

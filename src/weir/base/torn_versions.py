@@ -4,10 +4,10 @@ Whatever Weir commits is on the disk before it can be found (:mod:`weir.base.dur
 nothing, and the newest versions of a local table that it has committed may come back from a loss of power
 with a manifest or files that are empty, short or gone. Such a version is *torn*.
 
-A reader reads the newest version that is sound, and changes nothing. Whoever commits next first publishes
-that version once more, above the torn ones, and then sets these aside: their manifests move to
-``_weir/torn_versions``, and nothing is deleted. What they had merged is merged again: garbage collection
-makes a version durable before it relies on it.
+A reader reads the newest intact version, and changes nothing. The next committer first republishes that
+version above the torn ones, and then sets these aside: their manifests move to ``_weir/torn_versions``, and
+nothing is deleted. Their merges are made again: garbage collection makes a version durable before it relies
+on it.
 
 Nobody waits for anybody here. Two who do this at once publish the same bytes under the same number, and move
 the same files. No number comes back (:mod:`weir.base.spent_versions`), so that one who sleeps in the middle
@@ -15,8 +15,8 @@ moves nothing else when it wakes.
 
 What looks torn and is not what a loss of power leaves is an error, and stays where it is: versions whose
 commits lie far apart, and those without which merged generations would be missing that have been collected.
-But a version of which only indexes are torn is read then: its rows are all there, reads that need an index
-say that it is damaged, and :mod:`weir.maintenance.index_repairs` builds it anew from the rows.
+But a version whose only torn files are indexes is read: its rows are all there, reads that need a damaged
+index raise an error, and :mod:`weir.maintenance.index_repairs` rebuilds it from the rows.
 """
 
 from __future__ import annotations
@@ -119,16 +119,16 @@ class SoundVersion:
 def what_is_torn(store: ObjectStore, manifest: TableManifest, *, indexes: bool = True) -> str | None:
     """Return what of a version is empty, short or gone; None if all is there.
 
-    A file is looked at once by a process: its name is random, and it does not change.
+    A process checks each file once: its name is random, and it does not change.
 
     Parameters
     ----------
     store : ObjectStore
-        The table's store. Objects of one that is not local are whole.
+        The table's store. Objects of a store that is not local are always complete.
     manifest : TableManifest
         The manifest of the version.
     indexes : bool, default True
-        Whether to look at the files of indexes too.
+        Whether to check index files too.
     """
     if not store.is_local:
         return None
@@ -137,7 +137,7 @@ def what_is_torn(store: ObjectStore, manifest: TableManifest, *, indexes: bool =
     try:
         files = decode_files(manifest.data, where=manifest.where)
     except CorruptionError:
-        return None  # not what a loss of power leaves: whoever reads it says so
+        return None  # not the result of a power loss: reading it raises an error
     with _lock:
         known = _whole.get(store.uri, frozenset())
     recent = time.time() - _UNSYNCED_FOR.total_seconds()
@@ -147,7 +147,7 @@ def what_is_torn(store: ObjectStore, manifest: TableManifest, *, indexes: bool =
     for file in needed:
         if file.path not in known:
             location = os.path.join(store.uri, file.path)
-            # A disk that cannot be read says nothing of what is on it.
+            # An unreadable disk does not tell what is on it.
             with reporting("Looking whether a version is whole", location):
                 torn = _tear(location, file, recent)
             if torn is not None:
@@ -162,7 +162,7 @@ def _tear(location: str, file: VersionFile, recent: float) -> str | None:
     try:
         status = os.stat(location)
     except OSError as error:
-        # Of an index without a list of its files nobody knows whether it has any.
+        # If an index has no list of its files, it is unknown whether it has any.
         no_list = file.size is None and "." not in os.path.basename(file.path)
         return None if no_list or error.errno not in (errno.ENOENT, errno.ENOTDIR) else "is gone"
     if stat.S_ISDIR(status.st_mode):
@@ -185,7 +185,7 @@ def _tear(location: str, file: VersionFile, recent: float) -> str | None:
 
 
 def _is_cut_short(data: Bytes, end: bytes) -> bool:
-    """Whether a file ends as one does of which a loss of power has left a part: with a block, or in zeros."""
+    """Whether a file ends like one cut off by a power loss: at a block boundary, or in zeros."""
     tail = bytes(memoryview(data)[-_TAIL:])
     if end and tail.endswith(end):
         return False
@@ -195,7 +195,7 @@ def _is_cut_short(data: Bytes, end: bytes) -> bool:
 def newest_sound_version(store: ObjectStore) -> SoundVersion | None:
     """Return the newest version of a local table that can be read, and those above it that cannot.
 
-    If there is none to go back to, one of which nothing but indexes is torn can be read.
+    If there is none to go back to, a version with only torn indexes can be read.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def newest_sound_version(store: ObjectStore) -> SoundVersion | None:
     Raises
     ------
     CorruptionError
-        No version can be read, or what is there is not what a loss of power leaves.
+        No version can be read, or the damage is not that of a power loss.
     """
     try:
         return _newest_sound(store, indexes=True)
@@ -324,7 +324,7 @@ def set_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
     ConflictError
         Others kept committing meanwhile, and all they committed was torn.
     CorruptionError
-        What is there is not what a loss of power leaves. Nothing was set aside.
+        The damage is not that of a power loss. Nothing was set aside.
     """
     torn: tuple[TornVersion, ...] = ()
     for _ in range(_ATTEMPTS):
@@ -347,9 +347,9 @@ def _publish_again(store: ObjectStore, found: SoundVersion) -> None:
     sound = found.manifest
     number = found.torn[0].version + 1
     make_durable(store, sound.version)
-    # It names a version that is to go; the library finds the newest one without it.
+    # It names a version to be removed; the library finds the newest one without it.
     store.delete([_HINT])
-    with contextlib.suppress(ObjectExistsError):  # by somebody who did the same, or has committed
+    with contextlib.suppress(ObjectExistsError):  # by another process that did the same, or committed
         store.put_if_absent(
             manifest_path(number, counts_down=sound.counts_down),
             with_version(sound.data, number, where=sound.where),
@@ -357,7 +357,7 @@ def _publish_again(store: ObjectStore, found: SoundVersion) -> None:
 
 
 def unreadable_history(store: ObjectStore) -> tuple[TornVersion, ...]:
-    """Return the versions below the newest sound one whose manifests nobody can read, descending.
+    """Return the versions below the newest intact one whose manifests are unreadable, descending.
 
     Newer versions do not need them; who removes old versions does.
     """
@@ -383,13 +383,13 @@ def is_torn_size(nbytes: int) -> bool:
 def is_history_torn(store: ObjectStore) -> bool:
     """Whether versions below the newest sound one cannot be read, all of them as a loss of power leaves some.
 
-    It may leave all bytes of a manifest, and zeros at its end: whoever meets one has to ask.
+    A power loss may leave a manifest of full length with zeros at its end, so this has to be checked.
     """
     unreadable = unreadable_history(store)
     try:
         return bool(unreadable) and all(_is_cut_short(store.get(one.path), _MAGIC) for one in unreadable)
     except ObjectNotFoundError:
-        return True  # somebody else has set it aside since
+        return True  # another process has set it aside since
 
 
 def set_history_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
@@ -409,7 +409,7 @@ def _move(store: ObjectStore, chosen: tuple[TornVersion, ...]) -> None:
             sync_directory(made)
         for one in chosen:
             failpoint.reach("set_aside.before_move")
-            with contextlib.suppress(FileNotFoundError):  # somebody else has moved it
+            with contextlib.suppress(FileNotFoundError):  # another process has moved it
                 os.rename(
                     os.path.join(store.uri, one.path), os.path.join(store.uri, set_aside_path(one.version))
                 )

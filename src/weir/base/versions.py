@@ -67,9 +67,9 @@ def list_versions(store: ObjectStore) -> tuple[TableVersion, ...]:
 
 
 def latest_at(versions: Sequence[TableVersion], time: datetime) -> TableVersion | None:
-    """Return the version that was the newest at some time; None if there is none that old.
+    """Return the version that was the newest at some time; None if none is that old.
 
-    Whoever has opened the table since then reads this version or a later one.
+    Readers that opened the table since then read this version or a later one.
 
     Parameters
     ----------

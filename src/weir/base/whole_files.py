@@ -1,11 +1,10 @@
 """Syncing files that the library wrote to a local disk before anything references them.
 
-The library hands its bytes to a thread that writes them, and may lose what the system said to that. A full
-or failing disk then leaves a short file, and the library goes on to say that all is well. So what Weir is
-about to refer to has to have the sizes that the library's own manifest gives its files, and to end as its
-kind does where the manifest gives none.
+The library writes files on another thread and may lose the system's error. A full or failing disk then leaves
+a short file, and the library reports success. So files that Weir is about to reference must have the sizes in
+the library's own manifest, or, where it gives none, end as their kind does.
 
-An object store takes an object as a whole or not at all: nothing is looked at there.
+An object store stores an object completely or not at all, so nothing is checked there.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def refuse_torn(
     known: Container[str] = (),
     besides: Iterable[VersionFile] = (),
 ) -> None:
-    """Make sure that all is there of a version that the library has written, and that nobody can see yet.
+    """Check that a version written by the library, and not yet visible, is complete.
 
     Parameters
     ----------
@@ -48,9 +47,9 @@ def refuse_torn(
     where : str
         Where the manifest is, for errors.
     known : container of str
-        Files that are not looked at: those of the version before.
+        Files not to check: those of the previous version.
     besides : iterable of VersionFile
-        Files to look at that the manifest does not name.
+        Further files to check, which the manifest does not name.
 
     Raises
     ------
@@ -95,7 +94,7 @@ def _each(root: str, file: VersionFile) -> Iterator[VersionFile]:
     if "." in os.path.basename(file.path):
         yield file
         return
-    # Of an index without a list of its files nobody knows whether it has any.
+    # If an index has no list of its files, it is unknown whether it has any.
     location = os.path.join(root, file.path)
     for name in os.listdir(location) if os.path.isdir(location) else ():
         if not name.startswith(".") and not is_temporary(name):
@@ -110,14 +109,14 @@ def _refuse(root: str, file: VersionFile) -> None:
 
 
 def tear(location: str, file: VersionFile) -> str | None:
-    """Return what is wrong with the length or the end of a file, for people; None if it is whole.
+    """Return what is wrong with the length or the end of a file, as text; None if it is intact.
 
     Parameters
     ----------
     location : str
         Where it is.
     file : VersionFile
-        What the manifest says of it.
+        Its entry in the manifest.
 
     Raises
     ------

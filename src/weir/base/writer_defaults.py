@@ -52,7 +52,7 @@ def recorded_options(
     where : str
         The table, for the error.
     given : container of str, default ()
-        Options that the caller has set, and what is recorded does not matter.
+        Options set by the caller, which override the recorded ones.
 
     Raises
     ------

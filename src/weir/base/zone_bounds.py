@@ -47,7 +47,7 @@ class ZoneBounds:
 def zone_bounds(base: BaseTable, column: str) -> ZoneBounds | None:
     """Return the bounds of a column of whole numbers or times.
 
-    None where no zone map tells them of all fragments.
+    None if no zone map covers all fragments.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def _read(base: BaseTable, column: str, kind: pa.DataType) -> ZoneBounds | None:
 
 
 def _zones(base: BaseTable, uuid: str, kind: pa.DataType) -> pa.Table | None:
-    """Return the zones of a segment; None if its file is not as expected, of which the library says more."""
+    """Return the zones of a segment; None if its file is not as expected: the library's error says more."""
     place = f"{index_store(base, uuid).uri}/_indices/{uuid}/{_FILE}"
     expected = {"min": kind, "max": kind, "null_count": pa.uint32(), "fragment_id": pa.uint64()}
     expected["zone_length"] = pa.uint64()
