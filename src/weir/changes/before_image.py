@@ -145,7 +145,7 @@ class ShardState:
         return as_schema(found, self._schema)
 
     def _shorten(self, newest: ShardManifest) -> None:
-        """Read from generations what they cover by now, so that a long log does not fill the memory."""
+        """Entries covered by generations are read from these, so that a long log does not fill memory."""
         manifest = self._view.manifest
         entries = [item for run in self._view.tail for item in run.entries]
         covered = covered_position(manifest, entries)
@@ -154,7 +154,7 @@ class ShardState:
             if following is None:
                 break
             reached = covered_position(following, entries)
-            # Where nothing that has rows is left, more than what is known here may be in its generations.
+            # If no entry with rows is left, the generations may contain more than is known here.
             if not any(item.entry.num_rows for item in entries if item.position > reached):
                 break
             manifest, covered = visible_generations(following, self._view.last_position), reached

@@ -39,7 +39,7 @@ from weir.snapshots.tokens import as_token
 __all__ = ["EARLIEST", "ChangeBatch", "ChangeFeed", "ConsumerTerms", "FeedSource", "open_feed"]
 
 _FULL_LOOK_SECONDS = 60.0
-"""How long a feed that follows goes by probes of the logs alone."""
+"""How long a feed that follows relies on probes of the logs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class ChangeFeed:
                 until = self._place_after(limited.values(), cut)
             wholes = limited
         ranges = tuple(one for whole in wholes.values() for one in split(whole, range_entries))
-        # Of fences alone nobody could tell that there is more.
+        # Fence entries alone would not show that there is more.
         return ChangePlan(self._token, until, ranges, rows, nbytes, is_whole or bool(limits and rows))
 
     def latest(self) -> SnapshotToken:
@@ -350,8 +350,8 @@ class ChangeFeed:
     ) -> SnapshotToken:
         """Return the place after some ranges, which end before everything is read.
 
-        Shards of a new rule begin with what shards of the former one have left, so that there the rows
-        before changes cannot be had without the state of that place (``is_state_needed``).
+        Shards of a new rule begin with the state that shards of the former rule left, so the rows before
+        changes cannot be found there without that state (``is_state_needed``).
         """
         place = self._token.unpinned()
         for one in ranges:
@@ -368,7 +368,7 @@ class ChangeFeed:
         return place
 
     def _has_more(self, waiting_since: float) -> bool:
-        """Wait until there may be more, and return False if the iteration is to end instead."""
+        """Wait until there may be more; return False if the iteration should end instead."""
         options, positions = self._options, _positions(self._token)
         looked = time.monotonic()
         while not self._stopped.is_set():
@@ -411,7 +411,7 @@ def open_feed(
     OptionError
         If options contradict each other.
     SchemaError
-        If the table has a column that is named like one that the feed adds.
+        If the table has a column with the name of one that the feed adds.
     SnapshotExpiredError
         If garbage collection has removed the changes that come first, or dropped the consumer.
     """
@@ -467,7 +467,7 @@ def _admitted(
 
 
 def _sizes(whole: ChangeRange) -> Iterator[tuple[int, StreamSize]]:
-    """Yield every position of a range with what is there."""
+    """Yield every position of a range with its entry."""
     source = whole.source
     wal = Wal(source.store, whole.shard_id, namespace=source.namespace)
     last = whole.begin.position

@@ -20,7 +20,7 @@ _OPERATION = "_op"
 
 
 def with_images(changes: pa.Table) -> pa.Table:
-    """Return changes with the rows before them as rows of their own, in the order of the changes.
+    """Return changes with the rows before them as separate rows, in the order of the changes.
 
     A row that is new is ``insert``. One that takes the place of another is two rows, ``update_preimage`` with
     the row before and ``update_postimage``. A ``delete`` has the row that was deleted; a delete of what was

@@ -59,7 +59,7 @@ class FeedOptions:
 
 
 def check_count(value: object, name: str) -> None:
-    """Refuse what is not a whole number of at least 1.
+    """Refuse anything but an integer of at least 1.
 
     Raises
     ------

@@ -88,8 +88,8 @@ _NOTHING = Admitted(0, 0, 0)
 def admit(sizes: Mapping[UUID, Iterator[tuple[int, StreamSize]]], limits: PlanLimits) -> dict[UUID, Admitted]:
     """Return how far to read every log so that there is no more than the limits allow.
 
-    The shards take turns, an entry each. One entry is always admitted, however large, so that reading
-    goes on; a shard without entries that fit is left out.
+    The shards take turns, one entry each. One entry is always admitted, however large, so that reading makes
+    progress; a shard without fitting entries is skipped.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def admit(sizes: Mapping[UUID, Iterator[tuple[int, StreamSize]]], limits: PlanLi
 
 
 def split(whole: ChangeRange, entries: int | None) -> Iterator[ChangeRange]:
-    """Yield a range in parts of at most so many log entries.
+    """Yield a range in parts of at most this many log entries.
 
     With the rows before the changes it stays whole: where a part begins, they are what the one before
     has found out.

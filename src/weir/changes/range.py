@@ -50,7 +50,7 @@ class ChangeSource:
     merge_engine : MergeEngine or None, default None
         What the versions of a key come to. With one, a change is what has become of a row.
     expiry : Expiry or None, default None
-        When rows expire: nothing is told of those that have.
+        When rows expire: changes of expired rows are omitted.
     """
 
     store: ObjectStore
@@ -166,7 +166,7 @@ class ChangeRange:
             yield ShardChanges(self._live(rows), last.position, last.entry.header.writer_epoch, reached)
 
     def _live(self, rows: pa.Table) -> pa.Table:
-        """Return changes without the rows that have expired; deletes are told."""
+        """Return changes without expired rows, including all deletes."""
         expiry = self.source.expiry
         if expiry is None or not rows.num_rows:
             return rows

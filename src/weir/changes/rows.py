@@ -1,7 +1,7 @@
 """The rows of the change feed: a table's columns, and metadata of each change.
 
-Everything is done for whole columns. What is the same in every row, such as the shard, is one array that
-is made once and cut to length.
+Everything is vectorised. Values that are the same in every row, such as the shard, are one array, made once
+and sliced.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def change_schema(schema: pa.Schema, *, before: bool) -> pa.Schema:
 
 
 def check_names(schema: pa.Schema, *, before: bool) -> None:
-    """Refuse a table that has a column named like one that the feed adds.
+    """Refuse a table with a column named like one that the feed adds.
 
     Raises
     ------

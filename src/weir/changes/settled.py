@@ -1,8 +1,8 @@
 """Changes of a table with a merge engine: the resulting rows instead of the written ones.
 
 A write may change a part of a row, or nothing. So the keys of some log entries are looked up before and after
-them, and a row that is there afterwards is an upsert, one that is not any more a delete. Several writes
-to a key in one batch are one change.
+them: a row that exists afterwards is an upsert, one that no longer exists a delete. Several writes to a key
+in one batch are one change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def settled_changes(
         changed &= ~(was_there & (place >= 0)) | _was_deleted(run, last)
     kept = np.flatnonzero(changed)
     gone = place[kept] < 0
-    # Of a row that is gone the key is left.
+    # For a row that is gone, the key remains.
     keys = wanted.take(kept[gone])
     names = run.key_columns
     deleted = pa.Table.from_arrays(

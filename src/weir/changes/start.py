@@ -89,7 +89,7 @@ def find_start(
     consumer: str | None,
     terms: ConsumerTerms,
 ) -> FeedStart:
-    """Return where a feed begins; make its consumer if there is none of that name.
+    """Return where a feed begins; create its consumer if necessary.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def find_start(
     since, until, before, consumer
         As for :meth:`weir.Table.changes`.
     terms : ConsumerTerms
-        The consumer's limits, where they are set anew.
+        New limits of the consumer, if any.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def find_start(
         )
     stored = None if consumer is None else read_consumer(store, consumer)
     if stored is not None:
-        # It has a place of its own: since told where it began.
+        # It has its own position: ``since`` only said where it began.
         token = _resumed(stored, cut, terms, before)
         _check_order(token, until)
         _check_kept(store, cut, token)
@@ -133,7 +133,7 @@ def find_start(
     if consumer is None:
         _check_kept(store, cut, token)
         return FeedStart(token, None)
-    # Stored before anything is looked for, so that what is found is kept from then on.
+    # Stored before anything is searched, so that what is found is kept from then on.
     stored = StoredConsumer.create(store, _new_consumer(consumer, token, before, terms))
     try:
         for left in reversed(range(_MAX_BEGINNINGS)):
@@ -182,7 +182,7 @@ def _start(
     before: bool,
     marks: Marks = _NOTHING_MARKED,
 ) -> SnapshotToken:
-    """Return the place to begin after: the earliest behind what is about to be deleted."""
+    """Return the position to begin after: the earliest one after what is about to be deleted."""
     if since is not None and since != EARLIEST:
         token = as_token(since, cut.base.identity, where="since").unpinned()
         if before:
@@ -204,7 +204,7 @@ def _resumed(
     terms: ConsumerTerms,
     before: bool,
 ) -> SnapshotToken:
-    """Return the place of a consumer that exists, and store what is new about it."""
+    """Return the position of an existing consumer, and store its new settings."""
     consumer = stored.consumer
     as_token(consumer.token, cut.base.identity, where=f"the place of the consumer {consumer.name!r}")
     refuse_overdue(stored, cut.manifests.values(), datetime.now(UTC))
@@ -238,7 +238,7 @@ def _new_consumer(name: str, token: SnapshotToken, before: bool, terms: Consumer
 def _check_everything(store: ObjectStore, cut: Cut) -> None:
     """Refuse to begin with the table where some log entry has been collected."""
     for shard_id, last in cut.positions.items():
-        # A look at the first entries is not enough: those that are fences are kept for longer.
+        # Checking the first entries is not enough: fence entries are kept for longer.
         earliest = earliest_position(store, shard_id, last)
         if earliest:
             raise changes_gone(store, shard_id, earliest)
