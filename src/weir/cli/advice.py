@@ -18,7 +18,7 @@ def _index_create(found: re.Match[str]) -> str:
     return f"weir index create URI {column} --kind {kind}{parameters}"
 
 
-# In their order: what is longer stands before what it contains.
+# In this order: longer texts come before ones they contain.
 _RULES: tuple[tuple[re.Pattern[str], _Replacement], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (

@@ -8,7 +8,7 @@ __all__ = ["BadRowPolicy"]
 
 
 class BadRowPolicy(StrEnum):
-    """What is done with a row that does not fit the table."""
+    """What to do with a row that does not fit the table."""
 
     FAIL = "fail"
     SKIP = "skip"

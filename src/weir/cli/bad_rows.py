@@ -24,7 +24,7 @@ class BadRows:
     Parameters
     ----------
     policy : BadRowPolicy
-        What is done with them.
+        What to do with them.
     quarantine : Path, optional
         The file to which they are added, a line of JSON each: ``file``, ``row``, ``reason`` and ``record``.
         It is made when the first one comes, and durable when the context ends.
@@ -46,7 +46,7 @@ class BadRows:
 
     @property
     def leave_out(self) -> OnBadRow | None:
-        """What is called with a row to leave it out; None where a bad row is an error."""
+        """Called with a row to skip it; None if a bad row is an error."""
         return None if self._policy is BadRowPolicy.FAIL else self._leave_out
 
     @property

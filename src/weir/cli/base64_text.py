@@ -15,12 +15,12 @@ def encode_base64(column: pa.Array) -> pa.Array:
     Parameters
     ----------
     column : pyarrow.Array
-        Of type ``binary``, ``large_binary`` or ``binary(n)``.
+        A column of type ``binary``, ``large_binary`` or ``binary(n)``.
 
     Returns
     -------
     pyarrow.Array
-        Of type ``large_string``; null where the column is.
+        A column of type ``large_string``; null where the input is.
 
     Examples
     --------
@@ -34,17 +34,17 @@ def encode_base64(column: pa.Array) -> pa.Array:
 
 
 def decode_base64(column: pa.Array) -> pa.Array:
-    """Return the binary values that Base64 text stands for.
+    """Decode binary values from Base64 text.
 
     Parameters
     ----------
     column : pyarrow.Array
-        Of type ``string`` or ``large_string``.
+        A column of type ``string`` or ``large_string``.
 
     Returns
     -------
     pyarrow.Array
-        Of type ``large_binary``; null where the column is.
+        A column of type ``large_binary``; null where the input is.
 
     Raises
     ------

@@ -32,7 +32,7 @@ def completions(store: EventStore, text: str) -> list[str]:
 
 
 def run_shell(store: EventStore) -> None:
-    r"""Read commands until the input ends; a line that ends with ``\`` goes on with the next."""
+    r"""Read commands until the input ends; a line that ends with ``\`` continues on the next."""
     with line_editor(_HISTORY, lambda text: completions(store, text)) as read_line:
         waiting = ""
         while True:

@@ -42,7 +42,7 @@ OnWait = Callable[[LeaseHeldError], None]
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """How files are read and what is done with their rows.
+    """How files are read and what happens to their rows.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class IngestOptions:
     delimiter : str
         Separator of CSV values.
     null_values : tuple of str
-        What stands for null in CSV, besides an empty value.
+        Texts that mean null in CSV, besides an empty value.
     dry_run : bool
         Whether only to check the files, and write nothing.
     on_bad_row : BadRowPolicy
@@ -69,7 +69,7 @@ class IngestOptions:
     takeover : bool
         Whether to claim such a shard at once, which fences the other writer.
     immutable : bool
-        The promise that no row changes the columns by which the table is sharded.
+        The promise that no row changes the columns the table is sharded by.
     """
 
     file_format: FileFormat | None = None
@@ -165,10 +165,10 @@ def ingest(
 ) -> IngestReport:
     """Write the rows of some files into a table.
 
-    The columns of every file are checked before anything is written. Rows are checked batch by batch:
-    if one is bad, nothing of its batch is written, and the error says how many rows before it are
-    durable. Ingesting the same files again is safe. Where the options say so, bad rows are left out, and
-    what is no row at all of a file that is divided into rows is one of them.
+    The columns of every file are checked before anything is written. Rows are checked batch by batch: if one
+    is bad, nothing of its batch is written, and the error says how many rows before it are durable. Ingesting
+    the same files again is safe. If the options say so, bad rows are skipped, including lines that cannot be
+    parsed as rows.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ class _Reader:
             try:
                 self._each_batch(pending.write)
             except InputError as error:
-                # The writer is well: what it has accepted becomes durable and is flushed as ever.
+                # The writer is intact: what it has accepted becomes durable and is flushed as usual.
                 refused = error
             pending.settle()
         if refused is not None:
@@ -302,7 +302,7 @@ def _after(error: InputError, rows: int) -> InputError:
 
 
 class _Pending:
-    """Writes that are on their way: some are, so that reading goes on while the disk is busy."""
+    """Pending writes: there are several, so that reading continues while the disk is busy."""
 
     def __init__(
         self, open_writer: Callable[[], TableWriter], lease_wait: timedelta, on_wait: OnWait

@@ -55,12 +55,12 @@ def json_column(column: pa.Array) -> pa.Array:
     Parameters
     ----------
     column : pyarrow.Array
-        Of any type a table can have.
+        A column of any type a table can have.
 
     Returns
     -------
     pyarrow.Array
-        Of type ``large_string``, without nulls.
+        A column of type ``large_string``, without nulls.
     """
     return _text(column).fill_null("null")
 
@@ -136,7 +136,7 @@ def parse_json_column(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     Parameters
     ----------
     column : pyarrow.Array
-        Of type ``string``.
+        A column of type ``string``.
     data_type : pyarrow.DataType
         What the texts hold.
 
@@ -187,7 +187,7 @@ def _text(column: pa.Array) -> pa.Array:
     if types.is_timestamp(kind):
         if kind.tz is not None:
             column = column.cast(pa.timestamp(kind.unit, "UTC"))
-        # A time that no calendar has stays what Arrow says of it.
+        # A time outside the calendar is shown as Arrow prints it.
         text = column.cast(pa.large_string())
         return _quoted(pc.replace_substring_regex(text, r"^([-+0-9]+) ", r"\1T"))
     if types.is_map(kind):

@@ -38,15 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0 if all went well; 1 if the demo found a difference, a check an error, or what
-        was inspected is broken; 2 if the command or its
-        input was refused or failed, with one line on standard error; 130 if it was interrupted; 141 if
-        whoever read the output stopped reading.
+        The exit code: 0 on success; 1 if the demo found a difference, a check found an error, or an inspected
+        object is damaged; 2 if the command or its input was refused or failed, with one line on standard
+        error; 130 if it was interrupted; 141 if the reader of the output stopped reading.
     """
     code = _run(arguments)
     if arguments is None:
-        # Arrow reads ahead on threads of its own. One that calls back into Python while Python is
-        # being torn down would abort the process, and with it the exit code.
+        # Arrow reads ahead on its own threads. One that calls back into Python during its shutdown would
+        # abort the process and lose the exit code.
         with suppress(OSError, AttributeError):
             sys.stderr.flush()
         os._exit(code)

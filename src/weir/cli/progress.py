@@ -10,18 +10,17 @@ __all__ = ["live_line", "progress_bar"]
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[float | None, str], None]]:
-    """Show a progress bar while something long goes on.
+    """Show a progress bar during a long operation.
 
     Parameters
     ----------
     what : str
-        What goes on.
+        The name of the operation.
 
     Yields
     ------
     callable
-        To be told the fraction that is done, from 0 to 1, None if it is not known; and a few words on
-        where it stands.
+        Takes the completed fraction from 0 to 1, or None if unknown, and a short status text.
     """
     from rich.console import Console
     from rich.progress import (
@@ -54,7 +53,7 @@ def progress_bar(what: str) -> Iterator[Callable[[float | None, str], None]]:
 
 @contextmanager
 def live_line(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a line that changes while something goes on that has no end in sight.
+    """Show a status line during an operation without a known end.
 
     Parameters
     ----------
@@ -64,7 +63,7 @@ def live_line(text: str) -> Iterator[Callable[[str], None]]:
     Yields
     ------
     callable
-        To be told what the line is to say from now on.
+        Takes the new text of the line.
     """
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -14,8 +14,8 @@ __all__ = ["repeat"]
 def repeat(action: Callable[[], None], every: timedelta) -> None:
     """Do something, wait, and do it again, until SIGINT or SIGTERM arrives.
 
-    What has begun is finished: a signal ends the waiting, or makes the round that is under way the last
-    one. A second signal does what it did before.
+    A running round is finished: a signal ends the waiting, or makes the running round the last one. A second
+    signal has its previous effect.
 
     Parameters
     ----------

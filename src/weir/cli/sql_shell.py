@@ -45,7 +45,7 @@ _KEYWORDS = (
 )
 
 Run = Callable[[str], None]
-"""Runs a statement and shows what it returns."""
+"""Runs a statement and shows its result."""
 
 
 def run_sql_shell(table: Table, name: str, run: Run) -> None:

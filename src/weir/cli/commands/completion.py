@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-# Typer's own options for this ask which shell runs them, and cannot be told.
+# Typer's own options detect the shell and cannot be overridden.
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 __all__ = ["completion", "prepare_completion"]
@@ -18,7 +18,7 @@ _VARIABLE = "_WEIR_COMPLETE"
 
 
 class Shell(StrEnum):
-    """The shells that can be told."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"

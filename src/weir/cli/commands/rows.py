@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["get", "ingest_files", "scan", "sql"]
 
 _ROWS_SHOWN = 100
-"""Rows of a scan that are printed for people when nothing sets a limit."""
+"""Most rows of a scan that are printed as text without a limit."""
 
 
 OutputFile = Annotated[
@@ -299,14 +299,14 @@ def sql(
 
 
 def _state(consistency: str, at: str | None) -> str | Consistency:
-    """Return the consistency to read with: at a token there is none to choose, but it must not be ignored."""
+    """Return the consistency to read with: it cannot be combined with a token, but must not be ignored."""
     from weir.snapshots.snapshot import STRONG
 
     return STRONG if at is not None and consistency == str(STRONG) else consistency
 
 
 def _check_name(path: Path) -> None:
-    """Refuse a file before anything is read, if its name does not say in which format it is to be."""
+    """Refuse an output file before anything is read, if its name does not imply a format."""
     from weir.cli.row_files import output_format
 
     output_format(path)
