@@ -4,9 +4,9 @@ Lance MemWAL spec, "Writer Fencing". The epoch alone stops a former writer only 
 update. The fence entry stops it at its next append: the entry takes the position the former writer
 would append to, and once it stands every entry before it is known and will be replayed.
 
-The lease comes before all that: a claim that has to respect somebody else's leaves the shard as it was.
-Its fencing token is the epoch that the claim will have. If the epoch is taken by the time the manifest
-is to be published, somebody else has claimed the shard, and the claim starts over with the lease.
+The lease comes first: a claim that has to respect another writer's lease leaves the shard unchanged. Its
+fencing token is the epoch that the claim will have. If the epoch is taken when the manifest is published,
+another writer has claimed the shard, and the claim starts over with the lease.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def claim_shard(
         if not wave.was_short():
             _refuse_if_overtaken(store, manifest, wal.where(next_position - 1))
     except BaseException:
-        # Also when interrupted: a lease that nobody knows of would be renewed for as long as we live.
+        # Also when interrupted: a forgotten lease would be renewed as long as the process lives.
         epoch.let_go_of_lease()
         raise
     covered = covered_position(manifest, entries)
@@ -178,7 +178,7 @@ def _append_fence(
     """
     failpoint.reach("claim.between_epoch_and_fence")
     write_id = wal_entry.new_write_id()
-    # Of a shard that has just begun one listing tells what it would take a look for each name to tell.
+    # For a new shard one listing replaces a request for each name.
     is_empty = manifest.version == 1 and (was_absent or wal.is_empty())
     if not is_empty:
         wal.forget_another_history(manifest)
@@ -195,10 +195,10 @@ def _append_fence(
         ).announcing(_unannounced(manifest, position))
         holder = wal.append_or_read(position, wal_entry.encode(fence, schema))
         if holder is None or holder.header.write_id == write_id:
-            # Whoever claims the shard next in this process need not load it.
+            # The next claim of the shard in this process need not load it.
             wal.remember(position, WalEntry(fence, schema, ()))
             break
-        # A former writer got in before our fence: what it wrote is acknowledged and ours to replay.
+        # A former writer appended before our fence: its rows are acknowledged and have to be replayed.
         if tail:
             wal.refuse_stray(tail[-1].entry, holder, position)
         tail.append(PositionedEntry(position, holder))
@@ -212,7 +212,7 @@ def _unannounced(manifest: ShardManifest, position: int) -> tuple[FlushedGenerat
 
 
 class _EpochClaim:
-    """Raises the epoch of a shard, as the holder of its lease if there are to be leases."""
+    """Raises the epoch of a shard, holding its lease if leases are used."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class _EpochClaim:
                 sources = self._sources(latest)
                 claimed = replace(latest, version=latest.version + 1, writer_epoch=epoch, sources=sources)
                 if not latest.shard_fields and latest.shard_spec_id == shard_spec_id:
-                    # The library records no values. Whoever claims the shard has found out which it has.
+                    # The library records no values; the claimer has determined them.
                     claimed = replace(claimed, shard_fields=shard_fields)
             failpoint.reach("claim.between_lease_and_epoch")
             published = commit_manifest(self._store, claimed, after=latest, absent=self._absent)
@@ -266,22 +266,22 @@ class _EpochClaim:
         )
 
     def _sources(self, latest: ShardManifest) -> SourceMarks | None:
-        """Return what the next manifest is to record; None if it will not be the next."""
+        """Return the contents of the next manifest; None if another one comes first."""
         try:
             return recorded_sources(self._store, self._wal, latest)
         except CorruptionError:
             newest = read_latest_manifest(self._store, self._shard_id, known=latest)
             if newest is None or newest.version == latest.version:
                 raise
-            # Somebody has recorded it meanwhile, and what told it before was collected.
+            # It was recorded meanwhile, and its former evidence was collected.
             return None
 
     def _epoch_above(self, taken: int, *, is_new: bool) -> int:
         if self._lease_terms is None:
             return taken + 1
         if self.lease is None or self.lease.epoch <= taken:
-            # The first time; or somebody took the epoch that our lease is for, and may hold the
-            # lease as well by now.
+            # The first time; or another writer took the epoch of our lease, and may hold the lease too by
+            # now.
             self._forget()
             self.lease = ShardLease.acquire(
                 self._store, self._shard_id, self._lease_terms, least_epoch=taken + 1, is_new=is_new
@@ -329,8 +329,8 @@ def _refuse_if_fenced(tail: list[PositionedEntry], manifest: ShardManifest, wal:
 def _refuse_if_overtaken(store: ObjectStore, manifest: ShardManifest, where: str) -> None:
     """Refuse a claim that slept until a higher one had come and gone, and its fence stands nowhere.
 
-    If the place of our fence had been collected, somebody with a higher epoch has covered it before:
-    with ours nobody else can, and with a lower one nobody could any more.
+    If the position of our fence was collected, a writer with a higher epoch has covered it before: no other
+    writer can with ours, and none could any more with a lower one.
     """
     latest = read_latest_manifest(store, manifest.shard_id, known=manifest)
     if latest is not None and latest.writer_epoch != manifest.writer_epoch:

@@ -1,9 +1,9 @@
 """The columns of a writer, which may change while it is open.
 
-A writer that has begun takes other columns over between two groups of writes, without a new claim. It
-learns of them from whoever has altered or read the table in this process; from a look at the table beside its
-writes, at most once a second, that no write waits for; and when rows do not fit the columns that it knows.
-Writes that depend on the rows there are look first: plain Lance may have changed rows of the base table.
+A running writer adopts altered columns between two groups of writes, without a new claim. It learns of them
+from code that altered or read the table in this process; from a background check of the table, at most once a
+second; and when rows do not fit the columns it knows. Writes that depend on the rows there are look first:
+plain Lance may have changed rows of the base table.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TableColumns:
 
     @property
     def sequence_by(self) -> tuple[str, ...]:
-        """The column by which deletes count too, if there is one."""
+        """The sequence column, which also orders deletes, if there is one."""
         engine = self.base.merge_engine
         return (engine.sequence_by,) if engine is not None and engine.sequence_by else ()
 
@@ -111,7 +111,7 @@ class TableColumns:
             )
 
     def refuse_append_only(self, what: str) -> None:
-        """Refuse a write that goes by keys.
+        """Refuse a write by key.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class TableColumns:
 
 
 class FollowedColumns:
-    """The columns that a writer goes by now. Safe to use from many threads.
+    """The current columns of a writer. Thread-safe.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class FollowedColumns:
         self._refused: TableError | None = None
 
     def current(self) -> TableColumns:
-        """Return the columns to go by: those that are known, without asking the store.
+        """Return the known columns, without asking the store.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class FollowedColumns:
         begun = self._begun
         with self._lock:
             if self._succeeded > begun:
-                return self._columns  # somebody has looked since this call began
+                return self._columns  # another thread has checked since this call began
             self._begun += 1
             self._looked_at = time.monotonic()
             known = self._columns
@@ -188,7 +188,7 @@ class FollowedColumns:
             return self._columns
 
     def look_if_due(self, start: Callable[[Callable[[], None]], object]) -> None:
-        """Have somebody else look at the table if nobody has done so for a second."""
+        """Start a background check of the table if there was none for a second."""
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = time.monotonic()
             start(self._look)
@@ -202,9 +202,9 @@ class FollowedColumns:
                 self._refused = error
 
     def fitting(self, make: Callable[[TableColumns], Made]) -> tuple[TableColumns, Made]:
-        """Return what is made of some input, and the columns it has been made for.
+        """Return the converted input, and the columns it was converted for.
 
-        Input that does not fit the columns that are known may fit those that the table has got since.
+        Input that does not fit the known columns may fit those that the table has now.
 
         Raises
         ------
@@ -227,7 +227,7 @@ def resolved(rows: pa.Table, columns: TableColumns) -> pa.Table:
     Raises
     ------
     SchemaError
-        If they have values of a column that there is not.
+        If they have values of a column that does not exist.
     """
     if not has_field_ids(rows.schema):
         return rows

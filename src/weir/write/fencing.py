@@ -1,26 +1,26 @@
 """Whether a writer may still append: its lease, its epoch, and its append position (invariant I2).
 
-Three things keep two writers of a shard apart, and each stands in for what the others cannot know:
+Three mechanisms keep two writers of a shard apart, each covering a gap of the others:
 
 - The *lease* says, without asking the store, that a writer has to stop before it has gone through an append.
-- The *fence entry* of whoever has claimed the shard since stands at the next position: the append collides
-  with it. A writer whose clock is wrong meets it all the same.
-- The *manifest* says who has the highest epoch, where the log may not tell any more:
+- The *fence entry* of a later claimer is at the next position, so the append collides with it, even if the
+  writer's clock is wrong.
+- The *manifest* says who has the highest epoch, when the log may no longer show it:
 
-A put-if-absent that succeeds at a log position says that nothing stands there, not that nothing ever did.
-A writer that slept for long may find its next position free because the entry of whoever fenced it, and
-everything around it, was covered by generations, merged and collected. What it writes there nobody reads.
+A put-if-absent that succeeds at a log position shows that the position is empty, not that it always was. A
+writer that slept for long may find its next position free because the fence entry there, and everything
+around it, was covered by generations, merged and collected. An entry written there is never read.
 
-While a writer is awake that cannot be: the first entry of every epoch, which is what stands at the next
-position of a fenced writer, is kept for far longer than :data:`MAX_UNCERTAIN_SECONDS`. So an append that
-came back soon after the position was certainly free is in its place. A writer that has not written for
-longer, or whose last append may have been made although its answer was lost, asks the newest manifest
-before it appends: while that has the writer's own epoch, nobody else has written to the log. Then a writer
-that is fenced learns so before it writes anything.
+While a writer is awake this cannot happen: the first entry of every epoch, which is at the next position of a
+fenced writer, is kept for far longer than :data:`MAX_UNCERTAIN_SECONDS`. So an append that returned soon
+after the position was known to be free is valid. A writer that has not written for longer, or whose last
+append may have succeeded although its answer was lost, reads the newest manifest before it appends: while
+that has the writer's own epoch, no other writer has written to the log. A fenced writer thus learns it before
+it writes anything.
 
-It may still fall asleep between that and the append. So after an append that took too long, or that was
-in doubt, the manifest is asked once more: only positions that it covers are collected, and what it covers
-once it covers for good. :mod:`weir.maintenance.garbage.policy` has the whole argument.
+It may still fall asleep between that and the append. So after an append that took too long, or was in doubt,
+the manifest is read again: only positions that it covers are collected, and coverage is permanent.
+:mod:`weir.maintenance.garbage.policy` has the whole argument.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class AppendCheck:
         Parameters
         ----------
         position : int
-            Where the append is to go.
+            The position of the append.
         epoch : int
             The epoch of the writer.
         in_doubt : bool
-            Whether an earlier append of the same writer may stand there.
+            Whether an earlier append of the same writer may be there.
 
         Raises
         ------
         FencedError
-            If another writer has claimed the shard. Nothing is to be appended.
+            If another writer has claimed the shard. Nothing must be appended.
         StorageError
             If the manifest cannot be read.
         """
@@ -100,7 +100,7 @@ class AppendCheck:
                 where=self._wal.where(position),
                 hint="This write was not accepted; open a new writer to go on",
             )
-        # Whoever writes to the log of a shard has raised the epoch before.
+        # Every writer raises the epoch before it writes to the log of a shard.
         self._free_at = self._began
 
     def after(self, position: int, *, in_doubt: bool) -> None:
@@ -121,7 +121,7 @@ class AppendCheck:
             If another writer has claimed the shard, and its generations cover the position. Either the
             append came in time, and that writer has replayed it, or it counts for nothing.
         StorageError
-            If the manifest cannot be read; then nobody knows.
+            If the manifest cannot be read; the outcome is then unknown.
         """
         if self._is_uncertain(in_doubt):
             latest = read_latest_manifest(self._store, self._shard_id)
@@ -132,7 +132,7 @@ class AppendCheck:
                     where=self._wal.where(position),
                     hint="Open a new writer to go on",
                 )
-        # The position after this one was free when this one was: nobody writes beyond a free position.
+        # The next position was free when this one was: no writer appends beyond a free position.
         self._free_at = self._began
 
     def _is_uncertain(self, in_doubt: bool) -> bool:
@@ -179,19 +179,19 @@ class Fence:
         self._stop = stop
 
     def before_append(self, position: int, *, in_doubt: bool) -> None:
-        """Refuse an append if the shard is somebody else's, or may be.
+        """Refuse an append if the shard belongs, or may belong, to another writer.
 
         Parameters
         ----------
         position : int
-            Where it is to go.
+            The position of the append.
         in_doubt : bool
-            Whether an earlier append of this writer may stand there.
+            Whether an earlier append of this writer may be there.
 
         Raises
         ------
         FencedError
-            If the lease is over, or another writer has claimed the shard. Nothing is to be appended.
+            If the lease is over, or another writer has claimed the shard. Nothing must be appended.
         StorageError
             If the manifest had to be asked, and cannot be read.
         """
@@ -202,7 +202,7 @@ class Fence:
             raise self.fenced(error) from None
 
     def after_append(self, position: int, *, in_doubt: bool) -> None:
-        """Accept an append that went through, unless nobody can tell whether it counts.
+        """Accept a successful append, unless it is unknown whether it takes effect.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class Fence:
         try:
             self._appends.after(position, in_doubt=in_doubt)
         except FencedError as error:
-            # Whoever has claimed the shard may have found these rows in time, and replayed them.
+            # The new writer may have found these rows in time, and replayed them.
             raise StorageError(
                 "rows were appended so late that nobody can tell whether they count: "
                 f"{self.fenced(error).message}",
@@ -221,7 +221,7 @@ class Fence:
             ) from error
 
     def met(self, entry: WalEntryHeader, position: int) -> FencedError:
-        """Stop, because the entry of somebody else stands where ours was to go; return the error."""
+        """Stop, because another writer's entry is at our next position; return the error."""
         if entry.writer_epoch > self._epoch:
             met = f"shard {self._shard_id} is claimed with epoch {entry.writer_epoch}"
         else:
@@ -235,7 +235,7 @@ class Fence:
         )
 
     def fenced(self, error: FencedError) -> FencedError:
-        """Stop for good: somebody else writes the shard, or may by now."""
+        """Stop permanently: another writer writes the shard, or may by now."""
         self._stop(error)
         self.let_go()
         return error
@@ -249,5 +249,5 @@ def let_go_of(lease: ShardLease, heartbeat: Heartbeat | None) -> None:
     """Release a lease, and have it renewed no more."""
     if heartbeat is not None:
         heartbeat.forget(lease)
-    # If a writer without a lease has fenced us, ours would keep others away for nothing.
+    # If a writer without a lease has fenced us, our lease would block others needlessly.
     release_quietly(lease)

@@ -1,8 +1,8 @@
 """The effects of repeatable writes before a resharding, row by row.
 
-A shard of the new rule has rows of many shards of the former one, of which some had a write and others had
-not, when its writer died between them. So no mark of the new shard could say it; those of the former shards,
-which are sealed and kept, still do, and what single writes have done there.
+A shard of the new rule has rows of many shards of the former one, some of which may have had a write and
+others not, if its writer died in between. So a mark of the new shard could not express it; the sealed and
+kept former shards still have their marks, and the results of single writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["FormerShards"]
 
 
 class _Former(NamedTuple):
-    """A shard of a former rule, and what it has of repeatable writes."""
+    """A shard of a former rule, and its marks of repeatable writes."""
 
     shard_id: UUID
     marks: SourceMarks
@@ -60,7 +60,7 @@ class FormerShards:
     def answer(
         self, batches: Sequence[pa.RecordBatch], source: Source, key_columns: tuple[str, ...]
     ) -> WriteResult | None:
-        """Return what they have done of a single write; None if none has anything of it.
+        """Return what they did for a single write; None if none has a part of it.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class FormerShards:
         source : Source
             The mark of the write.
         key_columns : tuple of str
-            Primary-key columns; none of a write that is done whatever rows there are.
+            Primary-key columns; empty for a write that does not depend on existing rows.
         """
         if not self._specs or not source.is_single or not self.cover(source):
             return None

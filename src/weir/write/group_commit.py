@@ -1,7 +1,7 @@
 """Group commit: writes that arrive while another is being written share the next WAL entry.
 
-Lance MemWAL spec, "WAL Durability": "Multiple writes can be batched together in a single WAL flush".
-There is no thread of its own: whichever waiting caller gets hold of the lead writes for all that wait.
+Lance MemWAL spec, "WAL Durability": "Multiple writes can be batched together in a single WAL flush". There is
+no separate thread: one of the waiting callers becomes the leader and writes for all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 _TOLERATED_BYTES = 4096
 
 _LOOK_AGAIN_SECONDS = 1.0
-"""So soon others lead if the one that was woken to do so is interrupted before it does."""
+"""Time after which another caller leads if the one woken to lead was interrupted first."""
 
 _SMALL_BYTES = 256 * 1024
 """Batches that together have no more than this are copied into one: cheaper than to handle many."""
@@ -39,9 +39,9 @@ class PendingWrite:
     Parameters
     ----------
     commits : GroupCommit
-        Where it is to be queued.
+        The group commit to queue it in.
     batch : RecordBatch or None
-        The rows, in the schema of WAL entries; None of a write that is to be decided first.
+        The rows, in the schema of WAL entries; None for a write that has to be decided first.
     nbytes : int
         Bytes of its rows.
     overhead : int
@@ -51,14 +51,14 @@ class PendingWrite:
     schema : Schema, optional
         The schema of the log entry it is for. Writes with different ones do not share an entry.
     undecided : Undecided, optional
-        What is to be done, of a write that depends on the rows there are.
+        The operations of a write that depends on existing rows.
 
     Attributes
     ----------
     deduplicated : bool
         Whether nothing was written because the shard has the rows already.
     answered_at : int or None
-        Of a single write that is repeated: where the first one stands in the log; 0 if that is not known.
+        For a repeated single write: the log position of the first one; 0 if unknown.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class PendingWrite:
     def is_alone(self) -> bool:
         """Whether it has an entry to itself.
 
-        As what is changed by filter, which is decided against all that is in the log by then.
+        As do changes by filter, which are decided against everything in the log by then.
         """
         return self.undecided is not None and self.undecided.since is not None
 
@@ -164,17 +164,17 @@ class GroupCommit:
         # Entered by itself: entering the condition runs Python code, where an interruption would leave
         # the lock locked for good.
         self._lock = threading.RLock()
-        # Each thread waits by itself, in the order in which they came: a group that is written wakes its
-        # own callers and the one that leads next, where all would wake to find that it was another's.
+        # Each thread waits separately, in order of arrival: a written group wakes only its own callers and
+        # the next leader, instead of everyone.
         self._waiting: dict[threading.Condition, Callable[[], bool]] = {}
-        # Whoever leads waits here for its group to fill up.
+        # The leader waits here for its group to fill.
         self._filled = threading.Condition(self._lock)
         self._leader: object | None = None
         self._queue: deque[PendingWrite] = deque()
         self._queued_bytes = 0
 
     def enqueue(self, pending: PendingWrite) -> None:
-        """Queue a write. It goes out when somebody waits for it, or for another one."""
+        """Queue a write. It is written when a caller waits for it or for another one."""
         with self._lock:
             pending.submitted = time.monotonic()
             self._queue.append(pending)
@@ -193,7 +193,7 @@ class GroupCommit:
             self._lead_or_wait(lambda: not self._queue and self._leader is None)
 
     def alone(self, action: Callable[[], Result]) -> Result:
-        """Do something between two groups, and return what it returns."""
+        """Run something between two groups, and return its result."""
         lead = object()
         try:
             with self._lock:
@@ -201,8 +201,7 @@ class GroupCommit:
                 self._leader = lead
             return action()
         finally:
-            # In the open, here and below: an interruption can come where a function begins, and nobody
-            # would lead any more.
+            # Inlined, here and below: an interruption at the start of a function would leave no leader.
             if self._leader is lead:
                 self._leader = None
                 with self._lock:
@@ -224,7 +223,7 @@ class GroupCommit:
                     self._wake()
 
     def _lead_or_wait(self, done: Callable[[], bool]) -> None:
-        """Write the next group if nobody else is writing; otherwise wait for whoever is."""
+        """Write the next group if no other thread is writing; otherwise wait for it."""
         group: list[PendingWrite] = []
         lead = object()
         try:
@@ -241,7 +240,7 @@ class GroupCommit:
             for pending in group:
                 pending.error = error
         except BaseException as interruption:
-            # It is meant for the thread that leads; the others need to know what it did to them.
+            # It is meant for the leader; the others need to know its effect on them.
             for pending in group:
                 pending.error = _interrupted(interruption)
             raise
@@ -252,7 +251,7 @@ class GroupCommit:
                     self._wake()
 
     def _wait_for_lead(self, done: Callable[[], bool]) -> None:
-        """Wait until nobody leads, or what is waited for is done. The lock is held."""
+        """Wait until there is no leader, or the awaited write is done. The lock is held."""
         while self._leader is not None and not done():
             woken = threading.Condition(self._lock)
             self._waiting[woken] = done
@@ -262,7 +261,7 @@ class GroupCommit:
                 self._waiting.pop(woken, None)
 
     def _wake(self) -> None:
-        """Wake all that have what they wait for, and the first of the others to lead. The lock is held."""
+        """Wake all whose write is done, and the first of the others to lead. The lock is held."""
         somebody_leads = self._leader is not None
         for woken, done in self._waiting.items():
             if done():
@@ -282,7 +281,7 @@ class GroupCommit:
                         break
             size = 0
             while self._queue and (not group or self._may_join(group, size)):
-                # In the group before it leaves the queue: an interruption in between loses nobody.
+                # In the group before it leaves the queue: an interruption in between loses no write.
                 group.append(self._queue[0])
                 self._queue.popleft()
                 size += group[-1].nbytes

@@ -1,8 +1,8 @@
 """The shards that this process writes: one writer each, shared by all its table writers.
 
-Whoever runs the cell of a notebook again, or opens a table twice, has two writers of one table in one
-process. They are no rivals: a shard that one of them has claimed takes the rows of the other too, in the
-order in which they come. It is let go of when the last of those that use it is closed, or collected.
+Running a notebook cell again, or opening a table twice, gives two writers of one table in one process. They
+do not compete: a shard that one of them has claimed takes the rows of the other too, in order of arrival. It
+is released when its last user is closed or garbage-collected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HeldShard:
     def __init__(self, shard_id: UUID, heartbeat: Heartbeat) -> None:
         self.shard_id = shard_id
         self.heartbeat = heartbeat
-        # Held while the shard is claimed, and while it is closed: whoever comes then waits for the end of it.
+        # Held while the shard is claimed or closed: other threads wait for the end of it.
         self._turn = threading.Lock()
         self._users: Living[object] = Living()
         self._alone: weakref.ref[object] | None = None
@@ -54,12 +54,12 @@ class HeldShard:
         self._on_collection.atexit = False
 
     def join(self, user: object, claim: Callable[[Heartbeat], ShardWriter], *, alone: bool) -> bool:
-        """Use the shard from now on, and claim it if nobody has; returns False if it is over.
+        """Use the shard from now on, claiming it if necessary; return False if it was closed.
 
         Raises
         ------
         LeaseHeldError
-            If somebody else of this process uses it, and one of both is to be alone.
+            If another writer of this process uses it, and one of both needs it exclusively.
         """
         with self._turn:
             if self._is_over:
@@ -72,7 +72,7 @@ class HeldShard:
                     raise
                 self._is_claimed = True
             elif user not in self._users and not self.writer.holds_its_shard:
-                # Fenced, closed, or paused: who comes now claims it anew, and finds what others have left.
+                # Fenced, closed, or paused: the next user claims it again, and finds what others left.
                 self._is_over = True
                 return False
             self._refuse_others(user, alone=alone)
@@ -82,7 +82,7 @@ class HeldShard:
             return True
 
     def keep_alone(self, user: object) -> None:
-        """Have nobody else of the process use the shard from now on.
+        """Use the shard exclusively from now on.
 
         Raises
         ------
@@ -106,13 +106,13 @@ class HeldShard:
 
     @property
     def writer_at_work(self) -> ShardWriter | None:
-        """Its writer, once the shard is claimed and while it is neither let go of nor lost."""
+        """Its writer, while the shard is claimed and neither released nor lost."""
         with self._turn:
             works = self._is_claimed and not self._is_over and self.writer.holds_its_shard
             return self.writer if works else None
 
     def is_shared_by(self, user: object) -> bool:
-        """Whether somebody else uses the shard too."""
+        """Whether the shard has other users."""
         return any(one is not user for one in self._users.all())
 
     def close(self, user: object, *, flush: bool) -> None:
@@ -125,15 +125,15 @@ class HeldShard:
         """
         if self._leave(user, lambda: self.writer.close(flush=flush)):
             return
-        # What was written through one of its writers is flushed when that one is closed; by whoever was the
-        # last, if that is closed by now.
+        # Rows written through one of its writers are flushed when that one is closed, or by the last one if
+        # that is closed by now.
         with suppress(WriterClosedError):
             self.writer.write_queued()
             if flush:
                 self.writer.flush()
 
     def abandon(self, user: object) -> None:
-        """Use it no more, without a flush; the last one lets go of it."""
+        """Stop using it, without a flush; the last user releases it."""
         self._leave(user, self.writer.abandon)
 
     def _leave(self, user: object, end: Callable[[], None]) -> bool:
@@ -182,12 +182,12 @@ class HeldShards:
         takeover: bool,
         alone: bool,
     ) -> HeldShard:
-        """Return a shard that is written here; it is claimed if nobody of the process has done so.
+        """Return a shard that is written here, claiming it if this process has not done so.
 
         Parameters
         ----------
         table : hashable
-            What is equal for those who may share: the table, the store, and the name that leases bear.
+            Equal for writers that may share: the table, the store, and the name of leases.
         shard_id : UUID
             The shard.
         user : object
@@ -199,12 +199,13 @@ class HeldShards:
         takeover : bool
             Whether to claim it in any case: who has it by now is fenced, as those of other processes are.
         alone : bool
-            Whether nobody else of the process is to use it meanwhile.
+            Whether to use it exclusively in this process.
 
         Raises
         ------
         LeaseHeldError
-            If another process holds its lease; or somebody of this process, and one of both is to be alone.
+            If another process holds its lease, or another writer of this process and one of both needs it
+            exclusively.
         """
         place = (table, shard_id)
         skipped: HeldShard | None = None

@@ -1,10 +1,10 @@
 """The end of one shard's log, as known to its writer: the next position, and the outcome of each append.
 
-An append may fail and yet come about. Until it is known which, its rows are *in doubt*: whatever stands at
-the next position, when something is appended there, tells. The same holds of staged generations that are
-published beside the log, whose manifest may have been written though the answer was lost.
+An append may fail and yet take effect. Until that is known, its rows are *in doubt*: the next append at the
+same position shows what is there. The same holds for staged generations published beside the log, whose
+manifest may have been written although the answer was lost.
 
-Whoever leads a commit group is alone with it (:mod:`weir.write.group_commit`).
+Only the leader of a commit group uses it at a time (:mod:`weir.write.group_commit`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["LogAppender"]
 
 
 class LogAppender:
-    """Appends to one shard's log, and takes what is durable into the MemTables.
+    """Appends to one shard's log, and adds durable rows to the MemTables.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class LogAppender:
     claim : Claim
         The claim under which it is written.
     lease : ShardLease
-        The lease, which is told how far the log has come.
+        The lease, which records the log position.
     fence : Fence
         Lets appends through while the shard is our own.
     memtables : MemTables
-        What is durable and not flushed.
+        The durable rows that are not flushed.
     schema : Schema
         The schema that entries begin with.
     """
@@ -88,7 +88,7 @@ class LogAppender:
         return self._next_position - 1
 
     def take_over(self, schema: pa.Schema | None) -> None:
-        """Go on with other columns: what there is in memory is flushed with those it was written with."""
+        """Continue with other columns: rows in memory are flushed with the columns they were written with."""
         if schema is not None and schema is not self.schema:
             self.settle_doubt()
             self._memtables.take_over(schema)
@@ -103,7 +103,7 @@ class LogAppender:
     ) -> int:
         """Append rows to the log and take them in; return their position.
 
-        With marks, whoever calls it has settled what is in doubt, which may have them.
+        With marks, the caller must first settle rows in doubt, which may have the same marks.
 
         Parameters
         ----------
@@ -114,17 +114,17 @@ class LogAppender:
         sources : tuple of Source, default ()
             The marks of the writes.
         answers : tuple of bytes, default ()
-            What each of the marked writes does; none if each does all that it is to do.
+            The result of each marked write; empty if each does everything.
 
         Raises
         ------
         FencedError
-            If the shard is somebody else's. Nothing was appended.
+            If another writer has the shard. Nothing was appended.
         StorageError
-            If the store failed. They may stand there or not: the next append finds out.
+            If the store failed. The rows may or may not be there: the next append finds out.
         """
         if batches:
-            # Of a publication that failed, perhaps at its end: what comes later is to stand behind it.
+            # For a publication that failed, perhaps at its end: later rows must come after it.
             self._settle_publication()
             self._announce()
         self._memtables.begin_append()
@@ -139,7 +139,7 @@ class LogAppender:
         Raises
         ------
         FencedError
-            If the shard is somebody else's.
+            If another writer has the shard.
         StorageError
             If the store failed.
         """
@@ -148,12 +148,12 @@ class LogAppender:
         self._announce()
 
     def confirm(self) -> int:
-        """Return the last position, if nobody else has appended since: one round trip.
+        """Return the last position, if no other writer has appended since. Takes one round trip.
 
         Raises
         ------
         FencedError
-            If the shard is somebody else's, so what is known of its rows may be out of date.
+            If another writer has the shard, so that the known rows may be out of date.
         """
         self._fence.before_append(self._next_position, in_doubt=False)
         standing = self._wal.read(self._next_position, remember=False)
@@ -162,7 +162,7 @@ class LogAppender:
         return self.position
 
     def settle_doubt(self) -> None:
-        """Find out whether an append that failed stands at the next position.
+        """Find out whether a failed append is at the next position.
 
         It names the generation of the MemTable that is active, and has to be in it if it is there.
         """
@@ -195,7 +195,7 @@ class LogAppender:
         self.freeze()
         self._memtables.flush()
         self._lease.check_stored()
-        # Until the answer is here: it may be lost, or come about after we have been told that it failed.
+        # Until the answer arrives: it may be lost, or the append may take effect after an error.
         self._publishing = asked
         published = publish_staged(
             self._store,
@@ -233,8 +233,8 @@ class LogAppender:
             data = wal_entry.encode(header, self.schema, batches)
             in_doubt = bool(self._in_doubt)
             self._fence.before_append(position, in_doubt=in_doubt)
-            # Until it has been applied: an answer may be lost without the write, and a thread may be
-            # interrupted anywhere. The next append at this position tells.
+            # Until it was applied: the answer may be lost, and the thread may be interrupted anywhere. The
+            # next append at this position will show.
             self._in_doubt.add(write_id)
             standing = self._wal.append_or_read(position, data)
             if standing is None or standing.header.write_id == write_id:
@@ -262,7 +262,7 @@ class LogAppender:
         self._in_doubt.clear()
 
     def _settle_publication(self) -> tuple[FlushedGeneration, ...]:
-        """Find out what became of a publication that failed; return what it has published after all."""
+        """Find out the outcome of a failed publication; return what it has published after all."""
         asked = self._publishing
         if not asked:
             return ()

@@ -64,7 +64,7 @@ def open_writer(
     Raises
     ------
     OptionError
-        If an option is unknown or out of range, or names a column that there is not.
+        If an option is unknown or out of range, or names an unknown column.
     ShardingError
         If a key may move from shard to shard.
     SchemaError
@@ -138,7 +138,7 @@ def _parts(
 
 
 def _refuse_lost_columns(router: Router, base: BaseTable) -> None:
-    """Refuse a table of whose rows nothing tells any more in which shard those of their keys are."""
+    """Refuse a table whose rows no longer determine the shard of their key."""
     if router.has_lost_columns:
         raise ShardingError(
             "the table is sharded by a column that was dropped: new rows of a key would be in another shard "
@@ -149,7 +149,7 @@ def _refuse_lost_columns(router: Router, base: BaseTable) -> None:
 
 
 def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:
-    """Refuse a table in which a key may have versions in two shards, and nothing tells the newest."""
+    """Refuse a table in which a key may have versions in two shards without a known order."""
     columns = router.columns_that_may_change(base.primary_key)
     if columns:
         raise ShardingError(

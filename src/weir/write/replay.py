@@ -25,13 +25,13 @@ def replayed_memtables(
     Parameters
     ----------
     generation : int
-        The generation that is to be flushed next.
+        The generation to flush next.
     schema : Schema
         Schema of the rows: the table's columns and ``_tombstone``.
     tail : iterable of PositionedEntry
-        The entries, none of which a generation holds.
+        The entries, none of which is in a generation.
     sources : SourceMarks
-        What is known of sources before them.
+        The marks of sources before them.
     """
     memtables = [MemTable(generation, schema, sources=sources)]
     newest = generation

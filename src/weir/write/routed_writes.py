@@ -26,13 +26,13 @@ __all__ = ["FENCED", "Known", "PartsAfter", "Routed", "RoutedWrites", "WriterPar
 
 Routed = tuple[ShardValues, pa.RecordBatch | Undecided]
 
-# A writer that was fenced has not written what it fails with.
+# A write that failed because its writer was fenced was not made.
 FENCED = (FencedError, ShardSealedError)
 
 
 @dataclass(frozen=True, slots=True)
 class WriterParts:
-    """What a table writer goes by for as long as its table is sharded by one rule.
+    """The parts of a table writer under one shard rule.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class WriterParts:
         return routed
 
     def not_done(self, writes: Sequence[Routed], source: Source) -> list[Routed]:
-        """Return what is left of a repeatable write: without the rows that former shards have of it."""
+        """Return the rest of a repeatable write, without the rows that former shards already have."""
         left: list[Routed] = []
         for values, write in writes:
             if isinstance(write, Undecided):
@@ -121,14 +121,14 @@ class _Queued:
 
 
 class RoutedWrites:
-    """The writes of a table writer, whatever rule its table is sharded by when they come to their turn.
+    """The writes of a table writer, across changes of the shard rule.
 
     Parameters
     ----------
     parts : WriterParts
-        What to go by at first.
+        The initial parts.
     parts_after : callable
-        Returns what to go by once the table is sharded by another rule.
+        Returns the new parts once the table is resharded.
     """
 
     def __init__(self, parts: WriterParts, parts_after: PartsAfter) -> None:
@@ -144,7 +144,7 @@ class RoutedWrites:
         spec_id: int | None = None,
         known: Known | None = None,
     ) -> WriteResult:
-        """Write rows and wait for them; those that come too late for their shards go on in the new ones.
+        """Write rows and wait for them; those too late for their shards go to the new ones.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class RoutedWrites:
         routed : sequence of (ShardValues, RecordBatch or Undecided)
             In the order in which they count. All of them are queued, or on an error none.
         source : Source, optional
-            Makes the write one that may be repeated.
+            Makes the write repeatable.
         spec_id : int, optional
             The shard spec that they were routed by. Default: that of the columns.
         known : callable, optional
@@ -164,7 +164,7 @@ class RoutedWrites:
     def write_each(
         self, columns: TableColumns, writes: Sequence[tuple[Sequence[Routed], Source, Known | None]]
     ) -> list[WriteResult | WeirError]:
-        """Write what has marks of its own, each as :meth:`write` does it, and wait for all of it at the end.
+        """Make several writes with separate marks, each as by :meth:`write`, and wait for all at the end.
 
         So what goes to one shard shares a log entry.
 
@@ -192,7 +192,7 @@ class RoutedWrites:
         return outcomes
 
     def _done(self, queued: _Queued, known: Known | None) -> WriteResult:
-        """Wait for what is queued; what comes too late for its shards goes on in the new ones."""
+        """Wait for queued writes; those too late for their shards go to the new ones."""
         before = None if known is None else known(queued.parts.former)
         try:
             return with_answer(self._waited_for(queued.writes), before)
@@ -208,7 +208,7 @@ class RoutedWrites:
                 if write.error is not None
             ]
             if any(isinstance(write, Undecided) and write.since is not None for _, write in late):
-                raise  # what is changed by filter would have to be looked for again
+                raise  # the rows of changes by filter would have to be searched again
             done = result_of([(shard.shard_id, one) for shard, one in queued.writes if one.error is None])
             rest = self.write(queued.columns, late, queued.source, queued.parts.spec_id)
             return with_answer(with_answer(rest, done), before)
@@ -226,7 +226,7 @@ class RoutedWrites:
         return with_answer(self._future_of(queued.writes), before)
 
     def follow(self, parts: WriterParts, error: WeirError) -> WriterParts:
-        """Return what to go by once the table is sharded by another rule; raise the error if it is not."""
+        """Return the new parts if the table was resharded; otherwise raise the error."""
         with self._following:
             if self.parts is not parts:
                 return self.parts
@@ -275,7 +275,7 @@ class RoutedWrites:
             return _Queued(parts, columns, routed, prepared, source)
 
     def _waited_for(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> WriteResult:
-        """Wait for writes; for one without a thread in between, so that whoever asks may lead its group."""
+        """Wait for writes; for a single one without another thread, so that the caller can lead its group."""
         if len(queued) != 1:
             # Each shard gets its rows in order; shards wait for their storage concurrently.
             return self._future_of(queued).result()

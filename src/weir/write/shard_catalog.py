@@ -84,12 +84,12 @@ class ShardCatalog:
     def resolve(self, wanted: Collection[ShardValues]) -> dict[ShardValues, FoundShard]:
         """Return the shards that hold, or will hold, the rows with some shard values.
 
-        An existing shard is found by what its manifest records or, where another writer recorded
-        nothing, by its rows. The id of a new one follows from the table, the spec and the values, so
-        that two writers that meet new values at the same time agree, and one of them is fenced.
+        An existing shard is found by the record in its manifest or, if another writer recorded nothing, by
+        its rows. The id of a new one is derived from the table, the spec and the values, so that two writers
+        that see new values at the same time agree on it, and one of them is fenced.
 
-        However many are wanted, it takes one listing, and a look at those shards that are not known
-        yet, concurrently on an object store.
+        However many are requested, it takes one listing, and a check of unknown shards, concurrently on an
+        object store.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class ShardCatalog:
             else:
                 yield shard, held
         for manifest in self._read_manifests(unknown):
-            # Garbage collection records the values before the rows are gone that tell them.
+            # Garbage collection records the values before it deletes the rows that show them.
             self._learn(manifest)
             held = self._known[manifest.shard_id] or self._derive(manifest)
             if held is None and manifest.shard_spec_id == self._spec.spec_id:
@@ -187,10 +187,9 @@ class ShardCatalog:
         return found
 
     def fields_to_record(self, manifest: ShardManifest) -> tuple[ShardFieldValue, ...]:
-        """Return the values that a manifest should record and does not, as far as its rows tell them.
+        """Return the values that a manifest should record but does not, as far as its rows show them.
 
-        Whoever deletes the rows of a shard that the released library has made deletes the only thing
-        that tells which keys it owns.
+        In a shard created by the released library, the rows are the only evidence of which keys it owns.
 
         Raises
         ------
@@ -234,7 +233,7 @@ class ShardCatalog:
         return values
 
     def _rows(self, manifest: ShardManifest) -> Iterable[Rows]:
-        """Yield the columns that decide the shard, of what is in the WAL tail and in generations."""
+        """Yield the columns that decide the shard, from the WAL tail and from generations."""
         columns: list[str] = sorted(self._router.source_columns)
         # A tombstone has its key and nothing else.
         tombstones_tell = set(columns) <= set(self._base.primary_key)

@@ -40,7 +40,7 @@ class BaseVersions:
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:
-    """What a shard's writer is given by whoever has it. Made by :meth:`of`.
+    """The context of a shard's writer. Made by :meth:`of`.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class ShardContext:
     backlog : MergeBacklog or None
         Bounds the generations that wait for a merge. None: unbounded.
     indexes : callable
-        Returns the indexes that generations are to have.
+        Returns the indexes for generations.
     aging : FlushByAge or None
         Has MemTables flushed by age. None: they are not.
     spec_id : int
@@ -120,7 +120,7 @@ class ShardContext:
         versions: BaseVersions | None = None,
         sort_by: tuple[str, ...] = (),
     ) -> ShardContext:
-        """Return a context; what is left out follows from the options, and nothing is indexed."""
+        """Return a context; omitted parts follow from the options, and nothing is indexed."""
         options = options or WriterOptions()
         return cls(
             store,

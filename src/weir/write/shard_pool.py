@@ -105,7 +105,7 @@ class ShardPool:
         return [held.writer for held in list(self._held.values())]
 
     def of(self, wanted: Collection[ShardValues]) -> list[ShardWriter]:
-        """Return the writers of shards; those that are not ours yet are claimed first.
+        """Return the writers of shards, claiming new ones first.
 
         Raises
         ------
@@ -132,9 +132,9 @@ class ShardPool:
 
     def _join(self, wanted: list[ShardValues], *, alone: bool) -> None:
         with self._opening:
-            # Whoever closes the writer closes the shards that are open by then.
+            # Closing the writer closes the shards that are open by then.
             self.refuse_if_closed()
-            # Somebody else may have claimed them while we waited for our turn.
+            # Another thread may have claimed them while we waited for our turn.
             missing = [values for values in wanted if values not in self._held]
             if alone:
                 for values in wanted:
@@ -174,7 +174,7 @@ class ShardPool:
                 pass
 
     def _refuse_if_resharded(self) -> None:
-        # Whoever reshards the table says so and then looks for shards; we make shards and then look.
+        # Resharding is announced before shards are listed; we create shards and then check.
         if self._is_resharded():
             raise ShardSealedError(
                 "the table is sharded by another rule by now",
@@ -207,7 +207,7 @@ class ShardPool:
         return frozenset(writers)
 
     def pause(self) -> None:
-        """Let others have the shards until they are written to again, except those that are shared here."""
+        """Release the shards until they are written to again, except those that are shared here."""
         self._for_each_held(lambda held: None if held.is_shared_by(self) else held.writer.pause())
 
     def _for_each_held(self, action: Callable[[HeldShard], None]) -> None:
@@ -217,7 +217,7 @@ class ShardPool:
             raise errors[0]
 
     def close(self) -> None:
-        """Close every shard that nobody else of the process uses, flush the others, and claim no more.
+        """Close every shard without other users in this process, flush the others, and claim no more.
 
         In a forked process the shards are its parent's.
         """
@@ -242,7 +242,7 @@ class ShardPool:
         self.engine.throttle.foreground()
 
     def refuse_if_closed(self) -> None:
-        """Raise if no more is to be written here.
+        """Raise if nothing more can be written here.
 
         Raises
         ------
@@ -266,7 +266,7 @@ class ShardPool:
 
     def _is_of_another_process(self) -> bool:
         # After a fork there are two copies of the writer and one lease: both would append at the same
-        # position, with the same epoch. The copy has none of the threads either.
+        # position with the same epoch. The copy also lacks the threads.
         return os.getpid() != self._process_id
 
 
@@ -276,7 +276,7 @@ def _run(
     *arguments: _Arguments.args,
     **named: _Arguments.kwargs,
 ) -> Future[_Result]:
-    """Run ``action`` on a thread; here, if none is to be had since writer or process are ending."""
+    """Run ``action`` on a thread; on this one if none is available because writer or process are ending."""
     try:
         return pool.submit(action, *arguments, **named)
     except RuntimeError:

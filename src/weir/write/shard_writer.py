@@ -1,7 +1,7 @@
 """The writer of one shard: group commit into the WAL, a MemTable, and flushes in the background.
 
-Before every write it looks at its lease, without asking the store; every append finds the fence entry of
-whoever has claimed the shard since (:mod:`weir.write.fencing`).
+Before every write it checks its lease, without asking the store; every append finds the fence entry of a
+later claimer (:mod:`weir.write.fencing`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = ["ShardWriter"]
 class ShardWriter:
     """Writes one shard until it is closed or fenced.
 
-    Opening one takes the shard's lease and claims the shard: whoever wrote it before is fenced, and
-    what it left in the WAL is replayed. Safe to use from many threads.
+    Opening one takes the shard's lease and claims the shard: the former writer is fenced, and what it left in
+    the WAL is replayed. Safe to use from many threads.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class ShardWriter:
         schema = context.schema()
         self._overhead = batch_overhead(schema)
         wal = Wal(context.store, shard_id, namespace=context.namespace)
-        # Made before the claim: from then on the next position is free, or somebody else's.
+        # Made before the claim: from then on the next position is free or taken by another writer.
         appends = AppendCheck(context.store, shard_id, wal, context.lease_terms.clock)
         claim = claim_shard(
             context.store,
@@ -106,7 +106,7 @@ class ShardWriter:
         self.lease: ShardLease = claim.lease
         try:
             if _has_other_columns(claim.tail, schema):
-                # Written by who had seen columns that we have not: what they hold is acknowledged.
+                # Written with columns that we have not seen: their values are acknowledged.
                 schema = context.newest_schema()
             self._first_schema = schema
             generation = claim.manifest.current_generation
@@ -163,7 +163,7 @@ class ShardWriter:
 
     @property
     def holds_its_shard(self) -> bool:
-        """Whether it writes still, as far as can be told without asking the store; not while it is paused."""
+        """Whether it is still active, as far as known without asking the store; False while paused."""
         if self._closed or self._memtables.stopped is not None or self.lease.is_paused:
             return False
         try:
@@ -207,8 +207,8 @@ class ShardWriter:
         Returns
         -------
         PendingWrite
-            A future: its ``result()`` is the position of the rows, once they are durable (invariant I1).
-            Whoever asks for it may be the one who writes them.
+            A future: its ``result()`` is the position of the rows, once they are durable (invariant I1). The
+            caller that asks for it may be the one that writes them.
 
         Raises
         ------
@@ -243,9 +243,8 @@ class ShardWriter:
         source : Source, optional
             The mark of the write.
         schema : Schema, optional
-            The schema of log entries that the rows are in. Where it is another one than that of the rows
-            before, they begin a MemTable of their own. Default: the one that the writer began with. What is
-            undecided says itself which it is.
+            The log entry schema of the rows. If it differs from that of earlier rows, they begin a new
+            MemTable. Default: the one the writer began with. Undecided operations carry their own.
 
         Raises
         ------
@@ -268,7 +267,7 @@ class ShardWriter:
 
     @property
     def place(self) -> LogPlaceBefore:
-        """How far the shard has come: what is acknowledged by now stands before it."""
+        """The shard's current position: everything acknowledged by now is before it."""
         return self._commits.alone(lambda: LogPlaceBefore(self._log.position, self._memtables.generation))
 
     def publish(self, staged: Sequence[StagedGeneration], source: Source | None = None) -> int | None:
@@ -286,14 +285,14 @@ class ShardWriter:
         Returns
         -------
         int or None
-            Where it stands in the log; None if the shard has the mark already.
+            Its log position; None if the shard has the mark already.
 
         Raises
         ------
         FencedError
             If another writer has claimed the shard. Nothing was published.
         StorageError
-            If one was staged too long ago; or if the store failed, and then nobody knows.
+            If one was staged too long ago; or if the store failed, in which case the outcome is unknown.
         """
         self._refuse_new_writes()
         if any(one.shard_id != self.shard_id for one in staged):
@@ -328,8 +327,8 @@ class ShardWriter:
     def flush_aged(self, position: int) -> bool:
         """Have what stands up to a position flushed in the background, because it has been here for long.
 
-        Returns whether it is, or is somebody else's to flush by now. Of a writer that is paused, its lease
-        is taken back for as long as it takes; if another writer has the shard, that one has flushed it.
+        Return whether it will be flushed, by this writer or by now by another one. A paused writer takes its
+        lease back for the duration; if another writer has the shard, that one has flushed it.
         """
         memtables = self._memtables
         if self._closed or memtables.stopped is not None or not memtables.is_unflushed(position):
@@ -358,15 +357,15 @@ class ShardWriter:
     def pause(self) -> None:
         """Let others have the shard until something is written here again.
 
-        Waits until what is queued is written, and for a flush that runs. The next write, or flush, takes
-        the lease back, with one round trip, if nobody has held it since. Otherwise it finds this writer
-        fenced, and the shard has to be claimed anew.
+        Waits for queued writes and a running flush. The next write or flush takes the lease back with one
+        round trip, if no other writer has held it since. Otherwise this writer is fenced, and the shard has
+        to be claimed again.
         """
         self._commits.drain()
         self._commits.alone(self._pause)
 
     def write_queued(self) -> None:
-        """Write what is queued, and wait for it."""
+        """Write everything queued, and wait for it."""
         self._commits.drain()
 
     def close(self, *, flush: bool | None = None) -> None:
@@ -432,10 +431,10 @@ class ShardWriter:
     def _without_repeats(
         self, group: Sequence[PendingWrite]
     ) -> tuple[list[PendingWrite], list[tuple[PendingWrite, PendingWrite | None]]]:
-        """Return the writes that the shard does not have, and the others, each with what it repeats here."""
+        """Return the writes that the shard lacks, and the others, each with the write that it repeats."""
         if all(pending.source is None for pending in group):
             return list(group), []
-        # What is repeated may be an append of which we only know that it failed.
+        # The repeated write may be an append that seemed to fail.
         self._log.settle_doubt()
         fresh: list[PendingWrite] = []
         repeats: list[tuple[PendingWrite, PendingWrite | None]] = []
@@ -456,7 +455,7 @@ class ShardWriter:
         return fresh, repeats
 
     def _answer(self, repeat: PendingWrite) -> None:
-        """Tell a write that the shard has already what it has done."""
+        """Give the result of the first write to a repeated one."""
         source, undecided = repeat.source, repeat.undecided
         assert source is not None
         repeat.deduplicated = True
@@ -502,7 +501,7 @@ class ShardWriter:
                     self._look_again(pending)
                 return decide(group, self._log.schema, self._context.key_columns, self._present().find)
             except WeirError as error:
-                # Those that look at nothing have nothing to do with it.
+                # Writes that do not depend on existing rows are not affected.
                 for pending in undecided:
                     pending.error = error
         return [one.batch for one in group if one.batch is not None]
@@ -545,7 +544,7 @@ class ShardWriter:
         self.lease.pause()
 
     def _settle_early(self) -> None:
-        """Settle what is in doubt, unless a write that is under way does."""
+        """Settle what is in doubt, unless a running write does."""
         self._commits.alone_if_idle(self._log.settle_doubt)
 
     def _refuse_if_stopped(self) -> None:

@@ -656,7 +656,7 @@ class TableWriter:
         try:
             parts.shards.for_each(ShardWriter.flush)
         except FENCED as error:
-            # Whoever has resharded the table has flushed them.
+            # The resharding has flushed them.
             self._writes.follow(parts, error).shards.for_each(ShardWriter.flush)
 
     def pause(self) -> None:
@@ -692,7 +692,7 @@ class TableWriter:
         try:
             parts.shards.close()
         except FENCED as error:
-            # What was acknowledged has been flushed by whoever has resharded the table.
+            # Acknowledged rows were flushed by the resharding.
             self._writes.parts_after(parts, error).shards.close()
 
     @property
@@ -710,7 +710,7 @@ class TableWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the writer; after an error, let go of the shards without flushing."""
+        """Close the writer; after an error, release the shards without flushing."""
         if error is None:
             self.close()
             return
@@ -818,7 +818,7 @@ class TableWriter:
         return write(columns, routed, source, known=_known(batches, source))
 
     def _whole(self, columns: TableColumns, rows: pa.Table) -> list[_RoutedBatch]:
-        """Split rows by shard, each shard's as one batch: what is in one batch is in one log entry."""
+        """Split rows by shard, one batch per shard: a batch becomes one log entry."""
         return [one_batch(item) for item in columns.router.route(rows)]
 
     def _routed(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> list[_RoutedBatch]:
@@ -871,7 +871,7 @@ class TableWriter:
     def _change_by_filter(
         self, where: str, kind: Kind, set_to: dict[str, str] | None, limit: int | None
     ) -> WriteResult:
-        """Look for the rows that match, and have each shard decide on them anew, in parts."""
+        """Find the matching rows, and have each shard decide on them again, in parts."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InputError(f"limit is a whole number of rows, got {limit!r}", where="limit")
         if kind is Kind.DELETE and self._columns.current().base.append_only is not None:
@@ -908,7 +908,8 @@ class TableWriter:
             values = columns.router.partition(found).values
             if all(one in places for one in values):
                 return places, found
-            # Whoever else writes to a shard does so before it is claimed here, and is looked at after it.
+            # Other writers write to a shard only before it is claimed here, and the check comes after the
+            # claim.
             for one in values:
                 self._shards.of([one])
             places = {one: shard.place for one, shard in self._shards.by_values.items()}
@@ -917,7 +918,7 @@ class TableWriter:
 def _known(
     batches: Sequence[pa.RecordBatch], source: Source | None, key_columns: tuple[str, ...] = ()
 ) -> Known | None:
-    """Return what tells what shards of a former rule have done of a single write."""
+    """Return the lookup for what shards of a former rule did for a single write."""
     if source is None or not batches:
         return None
     return lambda former: former.answer(batches, source, key_columns)

@@ -70,7 +70,7 @@ def with_answer(
 def with_answer(
     written: WriteResult | Future[WriteResult], known: WriteResult | None
 ) -> WriteResult | Future[WriteResult]:
-    """Return the result of a write together with what is known of the rows of it that were done before."""
+    """Return the result of a write combined with that of its rows that were written before."""
     if known is None:
         return written
     if isinstance(written, WriteResult):
@@ -97,9 +97,9 @@ def in_pieces(
     Parameters
     ----------
     stream : iterable
-        The pieces, of which one at a time is held.
+        The pieces, of which one at a time is in memory.
     write : callable
-        Writes one, of which it is told the number of its first row in the stream.
+        Writes a piece, given the number of its first row in the stream.
     progress : callable
         Is told after every piece how many rows are durable.
     """

@@ -49,7 +49,7 @@ class PresentRows:
     key_columns : tuple of str
         Primary-key columns.
     memtables : MemTables
-        What is durable and not flushed.
+        The durable rows that are not flushed.
     versions : BaseVersions
         Where the base table is found.
     """
