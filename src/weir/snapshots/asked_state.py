@@ -65,5 +65,5 @@ class AskedState:
         return cls(fresh, token_of(at))
 
     def __str__(self) -> str:
-        """Return which state it is, for people."""
+        """Return a description of the state."""
         return str(self.fresh) if self.token is None else "at a snapshot token"

@@ -1,9 +1,8 @@
 """The state of a table at an instant, found by the store's write times.
 
-A reader of that instant would have found the newest version of the base table, the newest manifest of every
-shard, and the log up to its end: each is the last of its kind that was written by then. Numbers follow each
-other without a gap, so the last one is known for certain where the one after it is stored too, or there is
-none.
+A reader at that instant would have found the newest version of the base table, the newest manifest of every
+shard, and the log up to its end: each the last of its kind written by then. Numbers are consecutive, so the
+last one is certain if its successor is stored too, or does not exist.
 
 The clock is that of the store, or of the file system. Where it counts whole seconds, an instant has what
 was written within its second.
@@ -108,7 +107,7 @@ def _shard_at(
     position = max(after - 1, 0)
     covered = manifest.replay_after_wal_entry_position
     if position > covered and position not in entries and position != last:
-        # It was collected: nothing tells whether it was there by then.
+        # It was collected, so it is unknown whether it existed by then.
         raise _gone(store, shard_id, "log", instant)
     return cut_at(manifest, max(position, covered))
 

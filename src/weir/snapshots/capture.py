@@ -4,19 +4,18 @@ A cut has to be consistent in three ways.
 
 **In each shard** it is a prefix of the commit order: a position and everything before it.
 
-**Base table and shards fit together.** The base table is looked at first and the manifests after it, so
-what the base lacks is still listed by them.
+**Base table and shards fit together.** The base table is read before the manifests, so what the base lacks is
+still listed by them.
 
-**Across shards** it is what stood at one moment, or cannot be told from it: if a client saw a write
-acknowledged before it made another one in another shard, the cut that has the later one has the earlier
-one. The ends of the logs are asked for again and again, each round after the one before. If two rounds
-find the same, the state they found stood between them. It does not have to be that quiet: take three
-rounds, and the positions of the second. Suppose they had a later write, in shard B, and lacked the
-earlier one, in A. The earlier one was not there when the second round asked A, so it came after the whole
-first round; the later one came after that, so the first round did not see it either. And when the third
-round asked A, the earlier one was there. So B moved between the first two rounds and A between the last
-two: where no two different shards did that, the second round is consistent. One busy shard never stands
-in the way.
+**Across shards** it is equivalent to the state at one moment: if a client saw a write acknowledged before it
+made another one in another shard, a cut with the later one has the earlier one. The ends of the logs are read
+repeatedly, one round after the other. If two rounds find the same, that state existed between them. It need
+not be that quiet: take three rounds, and the positions of the second. Suppose they include a later write, in
+shard B, but lack the earlier one, in A. The earlier one was not there when the second round read A, so it
+came after the whole first round; the later one came after that, so the first round did not see it either. And
+when the third round read A, the earlier one was there. So B moved between the first two rounds and A between
+the last two: if no two different shards did that, the second round is consistent. One busy shard is never a
+problem.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _MAX_ATTEMPTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A state of a table, by what it is made of.
+    """A state of a table, by its parts.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def cut_at(manifest: ShardManifest, position: int) -> ShardCut:
         manifest.writer_epoch,
         first_unflushed_position(manifest),
         position,
-        # The state before the first manifest is none that somebody has committed.
+        # The state before the first manifest was never committed.
         manifest.write_id[:STAMP_BYTES] if manifest.version else b"",
     )
 
@@ -160,7 +159,7 @@ class SnapshotCapture:
         across_shards : bool
             Whether it has to be consistent across shards.
         max_seconds : float
-            How long to wait for a moment in which that can be told.
+            How long to wait for a moment in which that can be determined.
 
         Raises
         ------
@@ -190,10 +189,10 @@ class SnapshotCapture:
         )
 
     def has_news(self, positions: Mapping[UUID, int]) -> bool:
-        """Whether a log goes on after some positions, or another shard has begun.
+        """Whether a log continues after some positions, or another shard has begun.
 
-        One listing, and a probe of every log. What was written and then collected since the last look is
-        not noticed, so that :meth:`take` has to be asked now and then.
+        Takes one listing, and a probe of every log. Changes written and then collected since the last check
+        go unnoticed, so :meth:`take` must be called occasionally.
         """
         with self._lock:
             shard_ids = list_shards(self._store)
@@ -334,7 +333,7 @@ def _lacks_published(
     newest: Mapping[UUID, ShardManifest],
     positions: Mapping[UUID, int],
 ) -> bool:
-    """Whether a log names generations that were published after its manifest was looked at.
+    """Whether a log names generations that were published after its manifest was read.
 
     A read there would have to load all of their rows.
     """

@@ -46,7 +46,7 @@ class StoredConsumer:
     store : ObjectStore
         The table's store.
     consumer : FeedConsumer
-        What is stored.
+        The stored consumer.
     version : str, optional
         What compare-and-swap expects; None if it has to be asked for.
     """
@@ -94,8 +94,8 @@ class StoredConsumer:
     def renew(self, token: SnapshotToken) -> None:
         """Say that the consumer is alive and waits for changes: up to ``token`` it has acknowledged all.
 
-        Without this, a consumer of a table that nobody writes to would fall silent for too long. Stored
-        no more often than four times within its limit.
+        Without this, a consumer of an idle table would be silent for too long. Stored at most four times
+        within its limit.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class StoredConsumer:
             self.acknowledge(token)
 
     def change(self, changed: FeedConsumer) -> None:
-        """Replace what is stored, unless somebody else has done so."""
+        """Replace the stored consumer, unless another process has done so."""
         changed = replace(changed, write_id=secrets.token_hex(16))
         path = consumer_path(changed.name)
         if changed.token.base_version != self.consumer.token.base_version:
@@ -120,8 +120,8 @@ class StoredConsumer:
         try:
             self.version = self.store.compare_and_swap(path, feed_consumer.encode(changed), expected)
         except PreconditionError:
-            # Somebody else was faster; or it was this very swap, or one before it, and the answer was
-            # lost (invariant I4).
+            # Another process was faster; or it was this very swap, or an earlier one, whose answer was lost
+            # (invariant I4).
             self._find_own()
             if self.consumer.write_id != changed.write_id:
                 self.change(changed)
@@ -129,7 +129,7 @@ class StoredConsumer:
         self.consumer = changed
 
     def _find_own(self) -> None:
-        """Read what is stored, which has to be what this feed has read or written."""
+        """Read the stored consumer, which must be what this feed has read or written."""
         name = self.consumer.name
         found = read_consumer(self.store, name)
         if found is None or found.consumer.write_id not in {*self._written, self.consumer.write_id}:
@@ -148,12 +148,12 @@ def _make_place_durable(store: ObjectStore, consumer: FeedConsumer) -> None:
 
 
 def read_consumer(store: ObjectStore, name: str) -> StoredConsumer | None:
-    """Return a consumer, or None if there is none of that name.
+    """Return a consumer, or None if it does not exist.
 
     Raises
     ------
     CorruptionError
-        If what is stored is not what was written.
+        If the stored object is damaged.
     """
     path = consumer_path(name)
     # The version is asked for before the content: if the two do not belong together it is the version
@@ -211,7 +211,7 @@ def overdue(consumer: FeedConsumer, newest: Iterable[ShardManifest], now: dateti
 
 
 def refuse_overdue(stored: StoredConsumer, newest: Iterable[ShardManifest], now: datetime) -> None:
-    """Refuse to go on for a consumer that has fallen too far behind.
+    """Refuse to continue for a consumer that has fallen too far behind.
 
     Raises
     ------

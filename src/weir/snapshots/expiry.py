@@ -45,7 +45,7 @@ def expired(part: str, where: str) -> SnapshotExpiredError:
 
 
 def changes_gone(store: ObjectStore, shard_id: UUID, position: int) -> SnapshotExpiredError:
-    """Return the error that says that a log entry is gone that the change feed should go on with."""
+    """Return the error for a missing log entry that the change feed should continue with."""
     return SnapshotExpiredError(
         f"the changes cannot be read any more: WAL entry {position} of shard {shard_id} is gone",
         where=f"{store.uri}/{layout.wal_path(shard_id, position)}",
@@ -76,7 +76,7 @@ def check_state(token: SnapshotToken, store: ObjectStore) -> None:
 
 
 def check_readable(store: ObjectStore, token: SnapshotToken) -> None:
-    """Refuse a token of which something is gone: base version, a manifest, or the log it begins with.
+    """Refuse a token with a missing part: base version, a manifest, or the log it begins with.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def naming_what_is_gone(store: ObjectStore, snapshot: ReadSnapshot) -> Iterator[
 def explained(error: WeirError, store: ObjectStore, snapshot: ReadSnapshot) -> WeirError:
     """Return the error to raise when reading at a token failed: what is gone, or else the error itself.
 
-    A file that is missing because what it belonged to has been collected is no corruption.
+    A file that is missing because its owner was collected is not corruption.
     """
     if not _lacks_file(error):
         return error
@@ -160,10 +160,10 @@ def manifest_gone(store: ObjectStore, cut: ShardCut) -> SnapshotExpiredError:
 
 
 def _lacks_file(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, is that something does not exist."""
+    """Whether an error, or one of its causes, is that something does not exist."""
     at: BaseException | None = error
     while at is not None:
-        # The library wraps what the store said into texts of its own.
+        # The library wraps the store's errors into its own texts.
         if "not found" in str(at).lower():
             return True
         at = at.__cause__

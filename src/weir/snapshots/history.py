@@ -85,7 +85,7 @@ def earliest_change(store: ObjectStore, cut: Cut, shard_id: UUID) -> int:
     listed = {one.path for one in newest.flushed_generations}
     if entry is None or listed.issuperset(entry.header.published):
         return earliest
-    # What is on no list may go at any moment.
+    # An unlisted object may be deleted at any moment.
     return place
 
 
@@ -101,7 +101,7 @@ def _refuse_uncovered(store: ObjectStore, newest: ShardManifest, merged: int, po
 
 
 def _lost(store: ObjectStore, shard_id: UUID, position: int, covered: int) -> CorruptionError:
-    """Return the error that says that an entry is gone which nobody may have collected."""
+    """Return the error for a missing entry that cannot have been collected."""
     return CorruptionError(
         f"WAL entry {position} of shard {shard_id} is gone, and collection cannot have removed it: what is "
         f"merged covers entries up to {covered}",
@@ -133,7 +133,7 @@ def state_token(
     positions : mapping of UUID to int
         For each shard of ``cut``, the last log position that counts.
     marks : Marks, optional
-        Of garbage: versions of the base table and generations that are about to be removed do not count.
+        The garbage marks: versions of the base table and generations about to be removed are ignored.
 
     Raises
     ------
@@ -198,9 +198,9 @@ def _manifest_at(store: ObjectStore, namespace: str, newest: ShardManifest, posi
 def _around(
     store: ObjectStore, newest: ShardManifest, holds: Callable[[ShardManifest], bool]
 ) -> tuple[ShardManifest | None, ShardManifest]:
-    """Return the first stored manifest of which something holds, after the one before it if that is stored.
+    """Return the first stored manifest for which something holds, after its predecessor if that is stored.
 
-    It holds of the newest, and of all that follow one of which it holds.
+    It holds for the newest, and for all after one for which it holds.
     """
     known = {newest.version: newest}
 
@@ -227,7 +227,7 @@ def _generation_after(store: ObjectStore, namespace: str, newest: ShardManifest,
     for item in wal.read_from(position + 1, remember=False):
         header = item.entry.header
         if header.published:
-            # Those written by early versions do not tell.
+            # Manifests written by early versions do not say.
             return header.published_from or None
         if item.entry.num_rows:
             return header.generation
@@ -253,7 +253,7 @@ def _rule_reached(cut: Cut, positions: Mapping[UUID, int]) -> int | None:
 
 
 def _first_of_rule(base: BaseTable, versions: Sequence[int], rule: int) -> int:
-    """Return the version with which resharding by a rule was done: former shards are merged, its own are not.
+    """Return the version that completed the resharding by a rule: former shards are merged, its own are not.
 
     Raises
     ------
@@ -288,10 +288,10 @@ def _base_version(
     try:
         return _version_among(versions, base, newest, manifests, rule)
     except CorruptionError:
-        # What a loss of power has torn lies below the newest version until somebody has set it aside, and no
-        # manifests go with it. Its size does not tell: it may have all its bytes, and zeros at its end.
+        # A version torn by a power loss is below the newest version until it is set aside, and no manifests
+        # go with it. Its size does not show it: it may have full length, with zeros at its end.
         torn = {one.version for one in unreadable_history(base.store)} if base.store.is_local else set()
-        # Listed again: somebody else may have set it aside since.
+        # Listed again: another process may have set it aside since.
         sound = [one for one in _kept_versions(base, swept) if one.version not in torn]
         if {one.version for one in sound}.issuperset(one.version for one in versions):
             raise
@@ -299,7 +299,7 @@ def _base_version(
 
 
 def _kept_versions(base: BaseTable, swept: Collection[int]) -> list[TableVersion]:
-    """Return the versions up to that of a table, ascending, without those that collection sweeps."""
+    """Return the versions up to that of a table, ascending, without those being swept."""
     return [
         one for one in list_versions(base.store) if one.version <= base.version and one.version not in swept
     ]
@@ -362,12 +362,12 @@ def _contains_more(base: BaseTable, version: int, manifests: Mapping[UUID, Shard
 def _is_first(base: BaseTable, versions: Set[int], version: int, manifest: ShardManifest) -> bool:
     """Whether a version is certainly the first of all that a manifest can be read with.
 
-    Generations are taken off the list of a shard when some version has all of them, and those that were
-    flushed since then cannot have been known to whoever committed the first such version.
+    Generations are removed from the list of a shard when some version has all of them, and the committer of
+    the first such version cannot have known those flushed since then.
     """
     details = details_at(base, version)
     if version == 1 or (details is not None and not details.merged_generations):
-        return True  # a merge marks what it deletes, too
+        return True  # a merge also marks its deletes
     return version - 1 in versions and bool(_lacking(base, version - 1, {manifest.shard_id: manifest}))
 
 

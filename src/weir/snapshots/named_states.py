@@ -39,7 +39,7 @@ def token_of(base: BaseTable, cuts: SnapshotCapture, named: At, *, where: str) -
     Raises
     ------
     InputError
-        If it is none of these, or of another table.
+        If it is none of these, or belongs to another table.
     SnapshotExpiredError
         If the state of an instant has been collected.
     """

@@ -42,7 +42,7 @@ class Root:
     Parameters
     ----------
     holder : str
-        Who needs it, for people: ``snapshot ID``, ``tag NAME`` or ``consumer NAME``.
+        The name of its holder: ``snapshot ID``, ``tag NAME`` or ``consumer NAME``.
     base_version : int, optional
         A version of the base table; None if none is needed.
     shards : tuple of ShardRoot
@@ -97,5 +97,5 @@ def _state_of(cut: ShardCut) -> ShardRoot:
 
 
 def _next_position(cut: ShardCut) -> int:
-    """Return where reading goes on after a cut: at 0, where some writers begin, before anything was read."""
+    """Return where reading continues after a cut: at 0, where some writers begin, if nothing was read."""
     return cut.position + 1 if cut.position else 0

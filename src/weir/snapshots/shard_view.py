@@ -65,11 +65,11 @@ class ShardView:
 
 
 class AnotherHistoryError(Exception):
-    """What is stored does not follow from what was: a backup has been put in the place of the table."""
+    """The stored state does not follow from the one seen before: a backup took the place of the table."""
 
 
 def is_another_history(before: ShardManifest, manifest: ShardManifest) -> bool:
-    """Whether the newest manifest of a shard cannot come after one that was the newest before."""
+    """Whether the newest manifest of a shard cannot be a successor of the one seen before."""
     if manifest.version == before.version:
         return manifest.write_id != before.write_id or manifest.writer_epoch != before.writer_epoch
     return manifest.version < before.version
@@ -84,7 +84,7 @@ class _Seen:
 
 
 class ShardReader:
-    """Follows one shard. Keeps what it has read, so that following costs only what is new.
+    """Follows one shard, caching what it has read, so that following costs only what is new.
 
     Parameters
     ----------
@@ -123,11 +123,10 @@ class ShardReader:
     def refresh(self, *, reload_manifest: bool = False) -> ShardView | None:
         """Return the shard as it is now, or None if it has no manifest.
 
-        One round trip when nothing has been written since the last call: the probe for the next WAL
-        entry. If there is none, nothing the shard shows can have changed: a flush moves rows into a
-        generation without changing them. The manifest is still read again now and then, because
-        garbage collection may remove entries that a generation has long covered, and always when
-        ``reload_manifest`` asks for it.
+        One round trip when nothing has been written since the last call: the probe for the next WAL entry. If
+        there is none, nothing the shard shows can have changed: a flush moves rows into a generation without
+        changing them. The manifest is still reread occasionally, because garbage collection may remove
+        entries that a generation has long covered, and always if ``reload_manifest`` is set.
         """
         now = time.monotonic()
         view = self._view
@@ -168,7 +167,7 @@ class ShardReader:
         try:
             return list(self._wal.read_from(view.last_position + 1))
         except CorruptionError:
-            # It may be of another history, and cannot follow what is remembered of this one.
+            # It may belong to another history, and cannot continue the cached one.
             self._check_end(view)
             raise
 
@@ -191,7 +190,7 @@ class ShardReader:
     def _known_before(self) -> ShardManifest | None:
         """Return the manifest that was found when the table was opened, if it was a moment ago.
 
-        None too where a writer of this process has left entries after it, which tell more.
+        Also None if a writer of this process has left entries after it, which say more.
         """
         known = looked_at(self._store, self._shard_id)
         if known is None:
@@ -203,8 +202,8 @@ class ShardReader:
     ) -> tuple[ShardManifest | None, int | None, list[PositionedEntry] | None]:
         """Return the newest manifest, and of a shard that is new here also what its lease records.
 
-        Where a manifest is known before, the log is read beside it, and what it holds returned as well if no
-        newer manifest is found: then it is the newest that there was when the log was read.
+        If a manifest is known already, the log is read in parallel, and returned as well if there is no newer
+        manifest: then it was the newest when the log was read.
         """
         if view is not None:
             return read_latest_manifest(self._store, self._shard_id, known=view.manifest), None, None
@@ -222,7 +221,7 @@ class ShardReader:
 
         def ask_log() -> None:
             nonlocal entries
-            # Whether what is wrong there matters depends on the manifest: read again, it will be told.
+            # Whether the problem matters depends on the manifest; reading it again will raise the error.
             with suppress(CorruptionError):
                 entries = None if known is None else list(self._wal.read_tail(known))
 
@@ -236,10 +235,10 @@ class ShardReader:
         return manifest, recorded, entries if manifest == known else None
 
     def _check_history(self, manifest: ShardManifest) -> None:
-        """Refuse to go on if what is stored does not follow from what this process has seen.
+        """Refuse to continue if the stored state does not follow from what this process has seen.
 
-        Now and then, and when a shard is first looked at: it takes a round trip if there is an entry in the
-        log that was seen and is in no generation.
+        Called occasionally, and when a shard is first read: takes a round trip if the log has an entry that
+        was seen and is in no generation.
 
         Raises
         ------
@@ -307,7 +306,7 @@ class ShardReader:
     ) -> ShardView:
         """Read everything after a manifest's generations, unless that has been read beside it."""
         if recorded is None:
-            # Asked before the log, so that what it says has been there.
+            # Read before the log, so that its entries existed.
             recorded = recorded_position(self._store, self._shard_id)
         entries = list(self._wal.read_tail(manifest, reached=recorded)) if read is None else read
         last = entries[-1].position if entries else max(first_unflushed_position(manifest) - 1, 0)
@@ -323,7 +322,7 @@ class ShardReader:
         view = ShardView(manifest, self._runs(unflushed(manifest, entries), ()), last)
         if all(one.entry.header.published_from < manifest.current_generation for one in entries):
             return view
-        # The log names generations that were published after the manifest was looked at.
+        # The log names generations that were published after the manifest was read.
         newest = read_latest_manifest(self._store, self._shard_id, known=manifest)
         assert newest is not None
         return self._rebased(view, newest)
@@ -347,7 +346,7 @@ class ShardReader:
 
 
 def _refuse_another_history(view: ShardView, manifest: ShardManifest) -> None:
-    """Refuse to go on from a view with a manifest that cannot come after its own; no round trip is made."""
+    """Refuse to continue a view with a manifest that cannot follow its own; makes no round trip."""
     if is_another_history(view.manifest, manifest):
         raise AnotherHistoryError
 

@@ -166,8 +166,8 @@ class ReadSnapshot:
         Parameters
         ----------
         work_out : callable
-            A function of a module, by which it is remembered together with the arguments. It returns what
-            follows from the snapshot and them.
+            A module-level function, which is the cache key together with the arguments. It returns a result
+            derived from the snapshot and the arguments.
         """
         key = (work_out, args, *named.items())
         if key not in self._known:
@@ -217,7 +217,7 @@ def _base_mask(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> Deletion
 
 
 class SnapshotReader:
-    """Takes snapshots of one table, remembering what it has seen of every shard.
+    """Takes snapshots of one table, caching what it has seen of every shard.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ class SnapshotReader:
         self._store = store
         self._base = base
         self._columns = base.row_schema
-        # The columns may be others than those that writers of this process began with.
+        # The columns may differ from those that writers of this process began with.
         saw(base)
         self._shards: dict[UUID, ShardReader] = {}
         self._lock = threading.Lock()
@@ -243,7 +243,7 @@ class SnapshotReader:
         return self._base
 
     def follow(self, base: BaseTable | None = None) -> BaseTable:
-        """Look for a newer version of the base table, or take one that is known to be, and return it."""
+        """Check for a newer version of the base table, or take a known one, and return it."""
         with self._lock:
             newest = self._base.latest() if base is None else base
             if newest.version > self._base.version:
@@ -336,9 +336,9 @@ class SnapshotReader:
         base : BaseTable
             Its newest version.
         manifests : tuple of ShardManifest
-            Of all shards that have one.
-            None in place of both where :meth:`take_newest` has to tell more: shards may have keys in common,
-            a generation counts only from the log entry on that names it, or what was seen has changed.
+            The manifests of all shards that have one. None for both if :meth:`take_newest` is needed: shards
+            may have keys in common, a generation takes effect only at the log entry that names it, or the
+            history has changed.
         """
         with self._lock:
             before = self._base
@@ -387,7 +387,7 @@ class SnapshotReader:
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
         if base.row_schema is not self._columns:
-            # Found by somebody who only asked for the columns that there are.
+            # Found by a caller that only asked for the current columns.
             self._give_columns_of(base)
         listed_after = base.version
         if reload_manifests or self._store.is_local:
@@ -411,8 +411,8 @@ class SnapshotReader:
                 views = self._all_views(reload_manifests)
                 continue
             if base.version != listed_after:
-                # A shard may have begun since the shards were listed, and have merged: the base table alone
-                # may show half of what it did.
+                # A shard may have begun and merged since the shards were listed: the base table alone may
+                # show half of its changes.
                 listed_after = base.version
                 begun = self._views(set(list_shards(self._store)) - views.keys(), ShardReader.refresh)
                 if begun:
@@ -427,9 +427,9 @@ class SnapshotReader:
         raise self._keeps_changing()
 
     def _give_columns_of(self, base: BaseTable) -> None:
-        """Read the log anew: its rows have been given the columns of another version."""
+        """Reread the log: its rows have the columns of another version."""
         self._columns = base.row_schema
-        # Writers of this process go by names, which may stand for other columns now.
+        # Writers of this process use names, which may now mean other columns.
         saw(base)
         self._shards.clear()
 
@@ -443,10 +443,9 @@ class SnapshotReader:
     def _views_beside_base(self, before: ReadSnapshot | None) -> tuple[dict[UUID, ShardView], bool]:
         """Look at the shards and at the base table at once: one wave of requests where nothing has moved.
 
-        The base table is to be looked at last, since an entry that a shard lacks may be merged and collected.
-        For that a merge, and two collections after it, would have to fit into a
-        :class:`~weir.engine.concurrent_map.Wave`. Where a manifest was read, the base table has to have what
-        it does not list.
+        The base table has to be read last, since an entry that a shard lacks may be merged and collected.
+        That would need a merge and two collections within one :class:`~weir.engine.concurrent_map.Wave`. If a
+        manifest was read, the base table must have what it does not list.
 
         Parameters
         ----------
@@ -558,7 +557,7 @@ class SnapshotReader:
         raise self._keeps_changing()
 
     def _behind_deletes(self, base: BaseTable, views: Mapping[UUID, ShardView]) -> list[UUID]:
-        """Return the shards whose views lack generations of which the base table has only the deletes."""
+        """Return the shards whose views lack generations for which the base table has only the deletes."""
         half = half_merged(base.details.merged_generations)
         for view in views.values() if half else ():
             if half.get(deletes_id(view.shard_id), 0) < view.manifest.current_generation:
@@ -597,7 +596,7 @@ def refuse_foreign_progress(base: BaseTable, views: Iterable[ShardView]) -> None
     Raises
     ------
     ShardConflictError
-        What is merged was flushed before, so the progress is that of another table.
+        Merged generations must have been flushed before, so the progress belongs to another table.
     """
     for view in views:
         if base_is_ahead(base, view):

@@ -1,8 +1,9 @@
 """What collections are about to delete, so that no new reader relies on it (invariant I9).
 
-A collection says what it is about to delete, and then looks once more who needs something. A consumer of the
-change feed stores its place, and then looks here. So either the collection sees the consumer, and leaves
-everything alone, or the consumer sees what goes, and begins behind it, however long either of them sleeps.
+A collection announces what it is about to delete, and then checks again who needs something. A consumer of
+the change feed stores its position, and then checks the announcements. So either the collection sees the
+consumer and deletes nothing, or the consumer sees what will be deleted and begins after it, however long
+either of them sleeps.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def swept_part(base: BaseTable, root: Root, marks: Marks) -> SnapshotExpiredErro
     base : BaseTable
         The base table at any version.
     root : Root
-        What is needed.
+        The root that needs something.
     marks : Marks
         Read after the root was stored.
     """

@@ -1,7 +1,7 @@
 """Stored tags of a table: creating, reading, listing and dropping them.
 
-A tag is stored first, and what it is to keep is looked at once more after it stands: as with the pins of
-tokens (:mod:`weir.snapshots.tokens`), a collection sees the tag, or the tag sees what the collection takes.
+A tag is stored first, and what it keeps is checked again afterwards: as with the pins of tokens
+(:mod:`weir.snapshots.tokens`), either a collection sees the tag, or the tag sees what the collection deletes.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def _refuse_what_goes(base: BaseTable, tag: Tag) -> None:
 
 
 def read_tag(store: ObjectStore, name: str) -> Tag | None:
-    """Return a tag, or None if there is none of that name. One round trip.
+    """Return a tag, or None if it does not exist. Takes one round trip.
 
     Raises
     ------
     CorruptionError
-        If what is stored is not what was written.
+        If the stored object is damaged.
     """
     path = tag_path(name)
     try:

@@ -1,11 +1,10 @@
 """Reading a table as it was at a snapshot token.
 
-The sources are those of the token: the base table at its version, the generations that the shard
-manifests it names list, and the log entries between those and its positions, with the rows of what was
-published beside the log in between. What is remembered of sources (which of their rows are live, what they
-supersede) is kept by what they are made of, a run of log entries by its first and last position and by
-which of them have such rows. So a read at a token and a read of the newest state never take each other's
-for their own.
+The sources are those of the token: the base table at its version, the generations listed in the shard
+manifests it names, and the log entries between those and its positions, including rows published beside the
+log in between. Cached facts about sources (which of their rows are live, what they supersede) are keyed by
+their contents, a run of log entries by its first and last position and by which entries have such rows. So a
+read at a token and a read of the newest state never use each other's.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ from weir.storage.interface import ObjectStore
 __all__ = ["TokenReader", "before_the_first", "view_at"]
 
 _MOST = 16
-"""Snapshots that a reader remembers, those used last. What one takes in memory says little of what it costs:
-it holds on to a version of the base table, and to all that the library has opened of its indexes."""
+"""Most snapshots that a reader caches; each keeps a base table version open, with its indexes."""
 
 
 class TokenReader:
@@ -66,7 +64,7 @@ class TokenReader:
         InputError
             If the token only marks a place in the change feed.
         SnapshotExpiredError
-            If garbage collection has passed it, naming what is gone.
+            If garbage collection has passed it; the message says what is gone.
         CorruptionError
             If deleted rows would be read.
         """
@@ -83,7 +81,7 @@ class TokenReader:
         self._is_used(key)
 
     def _is_used(self, key: Hashable) -> None:
-        """Forget the snapshot that nobody has asked for longest, if there are too many."""
+        """Drop the least recently used snapshot, if there are too many."""
         with self._lock:
             self._recent[key] = None
             self._recent.move_to_end(key)
@@ -92,7 +90,7 @@ class TokenReader:
             self._store.engine.cache.discard(gone)
 
     def _key(self, token: SnapshotToken) -> Hashable:
-        # What is remembered belongs to this reader: it holds on to its store and credentials.
+        # The cache belongs to this reader: it keeps its store and credentials.
         return "as of", self, token
 
     def base_at(self, token: SnapshotToken) -> BaseTable:
@@ -185,7 +183,7 @@ def _manifest_at(store: ObjectStore, cut: ShardCut) -> ShardManifest:
 
 
 def before_the_first(manifest: ShardManifest) -> ShardManifest:
-    """Return the manifest of a shard in which nothing has been flushed, and which nobody has claimed."""
+    """Return the manifest of a shard without flushes and claims."""
     return replace(
         manifest,
         version=0,

@@ -1,9 +1,8 @@
 """Snapshot tokens: pinning and releasing them, and what pinned ones keep alive.
 
-A pin is written before the call that asks for it returns, and what it is to keep is looked at once more
-after it stands. Garbage collection looks at the pins again before it sweeps what it marked a horizon ago:
-so either it sees the pin, or what it sweeps was garbage long before the token was taken, and the token
-does not need it.
+A pin is written before the requesting call returns, and what it keeps is checked again afterwards. Garbage
+collection rereads the pins before it sweeps what it marked a horizon ago: so either it sees the pin, or what
+it sweeps was garbage long before the token was taken, and the token does not need it.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ def live_roots(store: ObjectStore, now: datetime) -> tuple[Root, ...]:
     Raises
     ------
     CorruptionError
-        If one of them is not what was written: what it needs cannot be told.
+        If one of them is damaged, so that what it needs is unknown.
     """
     roots = [snapshot_root(pin) for _, pin in _pins(store) if pin.expires_at > now]
     roots += [tag_root(tag) for tag in list_tags(store)]
