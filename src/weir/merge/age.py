@@ -32,7 +32,7 @@ def oldest_age(tasks: Sequence[MergeTask]) -> timedelta:
     Parameters
     ----------
     tasks : sequence of MergeTask
-        Of one table, by shard and ascending generation.
+        The tasks of one table, by shard and ascending generation.
     """
     first: dict[UUID, MergeTask] = {}
     for task in tasks:

@@ -1,8 +1,8 @@
 """Merging an append-only table: fragments are appended, nothing is looked up.
 
-The rows are written as fragments that nothing refers to. Fragments and marks then become one version,
-published with one put-if-absent (:mod:`weir.base.publish`): whoever loses the race looks at the marks of the
-winner, and publishes the same fragments again if they are still missing.
+The rows are written as unreferenced fragments. Fragments and marks then become one version, published with
+one put-if-absent (:mod:`weir.base.publish`): the loser of a race checks the marks of the winner, and
+publishes the same fragments again if they are still missing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class AppendedRows:
         return cls(tuple(fragments), rows)
 
     def publish(self, base: BaseTable, reached: Mapping[UUID, int], merged: Mapping[UUID, int]) -> int | None:
-        """Publish the fragments with the merge progress that they stand for, as one version.
+        """Publish the fragments with their merge progress, as one version.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class AppendedRows:
         Returns
         -------
         int or None
-            The version, or None if somebody else has published one meanwhile.
+            The version, or None if another commit came first.
         """
         try:
             manifest = base.manifest()
@@ -170,7 +170,7 @@ def _parted(base: BaseTable, runs: Sequence[Run]) -> Iterator[tuple[tuple[str, .
     for task, run in runs:
         for flushed in run:
             copied = None
-            # What is sorted is so across generations.
+            # Sorting applies across generations.
             if is_large(flushed) and not base.sort_by:
                 copied = copied_generation(base, open_generation(task, flushed))
             if copied is None:

@@ -16,14 +16,14 @@ __all__ = ["have_new_keys"]
 
 
 def have_new_keys(base: BaseTable, tasks: Sequence[MergeTask]) -> bool:
-    """Whether all keys of some runs lie beside those of the base table, by what is known of both.
+    """Whether the key ranges of some runs and the base table are disjoint, as far as known.
 
     It decides how they are merged, and never what comes of it: a key that is there all the same is found.
 
     Parameters
     ----------
     base : BaseTable
-        The base table. Of a key of several columns nothing is told.
+        The base table. Composite keys are not supported.
     tasks : sequence of MergeTask
         The runs.
     """

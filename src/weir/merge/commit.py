@@ -1,8 +1,7 @@
 """Merging runs of generations, of one shard or of several, into the base table, exactly once.
 
-Lance MemWAL spec, section "MemTable Merger" and Appendix 2. The rows and the generation they bring
-the shard up to are one commit, so a merge either happened or did not, and whoever repeats it finds out
-from the table.
+Lance MemWAL spec, section "MemTable Merger" and Appendix 2. The rows and the merge progress of the shard are
+one commit, so a merge either happened or did not, and a repeated merge finds out from the table.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ def merge_runs(
 ) -> MergeResult:
     """Merge the generations of tasks into the base table and record that they are merged.
 
-    Safe to call again after any failure, and at the same time from several processes: the
-    generations are merged once (invariant I7). Merges of different shards, compaction and index
-    builds may go on meanwhile.
+    Safe to call again after any failure, and at the same time from several processes: the generations are
+    merged once (invariant I7). Merges of different shards, compaction and index builds may run concurrently.
 
     Parameters
     ----------
@@ -52,8 +50,8 @@ def merge_runs(
         Executes the tasks that the merge is divided into, where it can be (:func:`can_be_divided`).
         Default: it is not divided.
     planned : bool, default False
-        Whether the tasks were planned a moment ago from just that version of the table, so that the first
-        attempt may go by it.
+        Whether the tasks were just planned from that very version of the table, so that the first attempt can
+        rely on it.
 
     Returns
     -------
@@ -96,11 +94,11 @@ def pays_to_divide(
 ) -> bool:
     """Whether tasks merge some rows at least as fast as the library does.
 
-    They do where they find the rows to replace in the key index alone, of enough rows to make up for what
-    planning and committing by itself costs. Without an index both read all keys, and the library faster;
-    and of a table that becomes another for the most part, it reads and writes in one go, unless there is
-    nothing to replace in it: then tasks need not have the rows in memory. Machines of their own
-    are faster as soon as there is work for several of them.
+    They are if they find the rows to replace through the key index alone, and there are enough rows to make
+    up for the cost of planning and committing. Without an index both ways read all keys, and the library is
+    faster; if most of the table is replaced, the library reads and writes in one pass, unless nothing is
+    replaced, in which case tasks need not hold the rows in memory. Separate machines are faster as soon as
+    there is work for several of them.
 
     Parameters
     ----------
@@ -111,10 +109,10 @@ def pays_to_divide(
     base_rows : int
         Rows of the base table.
     is_distributed : bool, default False
-        Whether the tasks run on machines of their own.
+        Whether the tasks run on separate machines.
     are_new : callable, optional
-        Returns whether the base table has none of the rows' keys, as far as their bounds tell. Asked only of
-        many rows. Default: it may have.
+        Returns whether the base table has none of the rows' keys, as far as bounds show. Called only for many
+        rows. Default: it may have.
     """
     if rows < _ROWS_TO_DIVIDE or not can_be_divided(base):
         return False

@@ -1,9 +1,9 @@
 """Generations whose data files become data files of the base table, by a server-side copy.
 
-A large generation of which every row counts is what a merge would write, but for the column ``_tombstone``,
-in which nothing is set. So its files are copied beside those of the base table: on a local disk a file gets a
-second name, on an object store the store copies it, and no row is read but for its key. The fragment does not
-say of which column the flags are, and so nobody reads them; compaction leaves them out.
+A large generation with only live rows is what a merge would write, except for the column ``_tombstone``, in
+which nothing is set. So its files are copied beside those of the base table: on a local disk by a hard link,
+on an object store by a server-side copy, and of the rows only keys are read. The fragment does not map the
+flags to a column, so they are never read; compaction drops them.
 
 From then on neither refers to the other: the generation can be collected, and the base table compacted.
 """
@@ -42,7 +42,7 @@ def copied_generations(base: BaseTable, rows: RunRows) -> tuple[str, ...]:
     base : BaseTable
         The table.
     rows : RunRows
-        What the generations come to; those that were copied are no longer among its rows to write.
+        The merged rows of the generations; copied ones are no longer among the rows to write.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def copied_generation(base: BaseTable, generation: WholeGeneration) -> tuple[str
     base : BaseTable
         The table.
     generation : WholeGeneration
-        The generation, of which every row counts.
+        The generation, whose rows are all live.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def copied_generation(base: BaseTable, generation: WholeGeneration) -> tuple[str
 
 
 def is_large(flushed: FlushedGeneration) -> bool:
-    """Whether a generation is worth a fragment of its own."""
+    """Whether a generation is worth a separate fragment."""
     return flushed.physical_rows >= _LEAST_ROWS or estimated_bytes(flushed) >= _LEAST_BYTES
 
 
@@ -125,7 +125,7 @@ def _copied(base: BaseTable, generation: WholeGeneration) -> tuple[str, ...]:
     directory = layout.generation_path(generation.task.shard_id, generation.flushed.path)
 
     def copy(name: str) -> str:
-        # Another merge may copy the same file, and delete what it has copied in vain.
+        # Another merge may copy the same file, and delete its useless copy.
         copied = f"{uuid4().hex}.lance"
         base.store.copy(f"{directory}/data/{name}", f"data/{copied}")
         return copied

@@ -2,9 +2,9 @@
 
 Where tasks cannot do it together (:mod:`weir.merge.waves`).
 
-Lance MemWAL spec, section "MemTable Merger" and Appendix 2. The rows and the generation they bring
-the shard up to are one commit of the library's ``merge_insert``, so a merge either happened or did
-not, and whoever repeats it finds out from the table.
+Lance MemWAL spec, section "MemTable Merger" and Appendix 2. The rows and the merge progress of the shard are
+one commit of the library's ``merge_insert``, so a merge either happened or did not, and a repeated merge
+finds out from the table.
 
 A run that has deletes as well as rows takes two commits, since one ``merge_insert`` cannot do both:
 
@@ -13,17 +13,17 @@ A run that has deletes as well as rows takes two commits, since one ``merge_inse
    if another commit has touched one of them. A row that a newer generation has put there since is
    another physical row. Where columns have changed by then, the merge starts over.
    After a crash here the run is still unmerged, and its tombstones hide the same keys anyway.
-2. The rows, with the mark (:mod:`weir.base.merge_guard` says why the mark is two numbers). If the
-   library refuses it, somebody else has merged in between and this merge has changed nothing.
+2. The rows, with the mark (:mod:`weir.base.merge_guard` says why the mark is two numbers). If the library
+  refuses it, another process has merged in between and this merge has changed nothing.
 
 A run with only deletes, or with nothing at all, is one commit with the mark.
 
-Runs of several shards are merged like one. ``merge_insert`` looks at all keys of the base table, which costs
-as much for few rows as for many, and their marks can be in one commit.
+Runs of several shards are merged like one. ``merge_insert`` reads all keys of the base table, which costs as
+much for few rows as for many, and their marks can be in one commit.
 
-Merges that run at the same time get in each other's way, also those of different shards: a commit holds a
-Bloom filter of the keys that it inserts, made for 8,192 of them, and the library takes two filters that have
-bits in common for the same key inserted twice. The one that is later begins anew.
+Concurrent merges conflict, even those of different shards: a commit has a Bloom filter of the keys it
+inserts, sized for 8,192 of them, and the library treats filters with common bits as the same key inserted
+twice. The later one starts over.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ _LOOKUP_BELOW = 50_000
 def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable, *, is_newest: bool = False) -> MergeResult:
     """Merge the generations of tasks into the base table and record that they are merged.
 
-    Safe to call again after any failure, and at the same time from several processes: the
-    generations are merged once (invariant I7). Merges of different shards, compaction and index
-    builds may go on meanwhile.
+    Safe to call again after any failure, and at the same time from several processes: the generations are
+    merged once (invariant I7). Merges of different shards, compaction and index builds may run concurrently.
 
     Parameters
     ----------
@@ -195,7 +194,7 @@ class _Merge:
     def _has_the_columns_of_its_rows(self) -> bool:
         """Whether the version that the deletes have made has the columns that rows are read for.
 
-        The library goes by their names, and has committed the deletes after what others committed meanwhile.
+        The library uses their names, and has committed the deletes after concurrent commits.
         """
         before, now = self._base.dataset, self._dataset
         same_ids = all_field_ids(before.lance_schema) == all_field_ids(now.lance_schema)
@@ -212,7 +211,7 @@ class _Merge:
         ]
 
     def _deletes_marks(self) -> list[CompactedSsTable]:
-        """Return the marks of the deletes, but for those that a merge before this one has left behind."""
+        """Return the marks of the deletes, except those left by an earlier merge."""
         reached = self._base.details.merged_generation
         marks = ((deletes_id(task.shard_id), task.last_generation) for task in self._tasks)
         return [CompactedSsTable(str(mark), last) for mark, last in marks if reached(mark) < last]

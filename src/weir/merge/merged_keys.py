@@ -35,10 +35,10 @@ class MergedKeys:
     inline : bytes or None
         The keys, if they are few: an Arrow IPC stream.
     path : str or None
-        Where they are otherwise: a Lance file among the data files. No version refers to it, so that the
-        library's cleanup removes it if nobody else does.
+        Otherwise their location: a Lance file among the data files, unreferenced by any version, so that at
+        the latest the library's cleanup removes it.
     runs : int, default 1
-        What they are the keys of: tasks that write rows, each of which has every key once.
+        Number of writing tasks the keys come from, each of which has every key once.
     """
 
     rows: int
@@ -49,7 +49,7 @@ class MergedKeys:
 
 
 def write_keys(store: ObjectStore, upserted: pa.Table, deletes: pa.Table) -> MergedKeys:
-    """Pass keys on, in their order if they are of one column: whoever reads those of many runs merges them.
+    """Pass keys on, sorted if they have one column: readers of many runs merge them.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def gathered_keys(store: ObjectStore, keys: Sequence[MergedKeys]) -> tuple[Merge
     Parameters
     ----------
     store : ObjectStore
-        The table's store. Where it comes to more than few keys, they are put into one file.
+        The table's store. More than a few keys go into one file.
     keys : sequence of MergedKeys
         The keys of every run.
     """

@@ -1,7 +1,7 @@
 """The first wave of a merge: writes the newest row per key into fragments outside any version.
 
-A large run has a task of its own. Small ones share one, so that a merge of a few rows of many shards leaves
-one fragment behind, and not one of each shard.
+A large run has its own task. Small ones share one, so that a merge of a few rows of many shards leaves one
+fragment, and not one per shard.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from weir.merge.rows import Run, RunRows, SettledRuns, read_runs, settle_runs
 __all__ = ["ROWS_PER_NEW_FRAGMENT", "NewRows", "NewRowsTask", "new_rows_tasks", "write_new_rows"]
 
 ROWS_PER_NEW_FRAGMENT = 100_000
-"""Of more rows, or of more than 32 MiB, runs are written in parallel."""
+"""Runs with more rows, or more than 32 MiB, are written in parallel."""
 _BYTES_PER_TASK = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class NewRowsTask:
-    """Write the rows of some runs. Picklable, stateless; what it writes twice nobody refers to.
+    """Write the rows of some runs. Picklable and stateless; duplicate output is unreferenced.
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ def plan_merge(
     manifests : iterable of ShardManifest
         The newest manifest of every shard to merge.
     max_task_bytes : int, default 256 MiB
-        Arrow bytes per task. A larger generation has a task of its own.
+        Arrow bytes per task. A larger generation has its own task.
 
     Returns
     -------

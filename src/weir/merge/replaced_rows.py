@@ -1,9 +1,9 @@
 """The second wave of a merge: marks the base rows with merged keys in deletion files.
 
 Where the key index knows the fragments, its pages are searched: those alone that may have one of the keys.
-Of a key of several columns, the index of the one that tells most rows apart says which rows may have it, and
-of these the other columns are read. The keys of other fragments are read, and each looked for among the
-merged ones; so are all, by several tasks, where there are so many merged keys that every page would be read.
+For composite keys, the index of the most selective column gives candidate rows, and the other columns are
+read for these. The keys of uncovered fragments are read and searched among the merged ones; so are all keys,
+by several tasks, if there are so many merged keys that every page would be read.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _MOST_TASKS = 256
 _ROWS_BY_INDEX = 32_000_000
 """Rows of pages of the key index that one task searches; of more, many tasks read the keys sooner."""
 _FEW_ROWS_PER_KEY = 10
-"""Where a merge has a key for so many rows or fewer, many tasks read the keys of all rows sooner."""
+"""If a merge has a key for every this many rows, it is faster for many tasks to read the keys of all rows."""
 _ROWS_PER_KEY = 2.5
-"""What every task does for a key of the merge takes about as long as to look at so many rows."""
+"""The per-task work for a merged key takes about as long as reading this many rows."""
 _ROWS_PER_TAKEN = 50
-"""Of so many rows the keys are read in the time in which one is taken from its place."""
+"""Number of keys that are read sequentially in the time of one random access."""
 _ROW_ID = "_rowid"
 _FRAGMENT_SHIFT = np.uint64(32)
 _OFFSETS = np.uint64(0xFFFFFFFF)
@@ -87,16 +87,16 @@ class ReplacedRowsTask:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedRows:
-    """What is left of fragments. Can be pickled.
+    """The reduced fragments. Can be pickled.
 
     Parameters
     ----------
     fragment_ids : tuple of int
-        The fragments that were looked at.
+        The fragments that were searched.
     left : tuple of FragmentLeft
         Those that lose rows.
     deletes : dict of int to int
-        By fragment, how many of these rows have no new one in their place; those without any are left away.
+        By fragment, how many of these rows have no replacement; fragments without any are omitted.
     repeats : bool
         Whether several runs have one key, which none should.
     """
@@ -110,7 +110,7 @@ class ReplacedRows:
 def replaced_rows_tasks(
     base: BaseTable, fragment_ids: Sequence[int], keys: Sequence[MergedKeys]
 ) -> tuple[ReplacedRowsTask, ...]:
-    """Return the tasks that look at fragments: one that asks the key index, and others that read keys.
+    """Return the tasks that search fragments: one uses the key index, others read keys.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def replaced_rows_tasks(
 
 @dataclass(frozen=True, slots=True)
 class SearchedIndex:
-    """The index that tells soonest which rows have one of some keys.
+    """The index that finds rows with some keys fastest.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class SearchedIndex:
     rows : int
         Rows of its pages that may have one of them, about.
     lacking : frozenset of int
-        The fragments of which it says nothing.
+        The fragments it does not cover.
     """
 
     column: str
@@ -169,7 +169,7 @@ class SearchedIndex:
 
 
 def searched_index(base: BaseTable, keys: int) -> SearchedIndex | None:
-    """Return the index to search for so many keys; None where only the keys of the rows tell."""
+    """Return the index to search for this many keys; None if the keys of all rows have to be read."""
     found: list[SearchedIndex] = []
     for column in base.primary_key:
         pages, lacking = indexed_pages(base, column)
@@ -255,7 +255,7 @@ def _indexed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterato
 
 
 def _narrowed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterator[tuple[Rows, RowAddresses]]:
-    """Yield which keys rows have, and the addresses of the rows, of those that an index says may have one.
+    """Yield the keys and addresses of rows that may match according to an index.
 
     Where these are many, the keys of their fragments are read after all, and of no others.
     """
@@ -293,7 +293,7 @@ def _scanned(
 
 
 def _is_sifted(key_types: Sequence[pa.DataType]) -> bool:
-    """Whether a bit tells nearly all keys from those that are looked for."""
+    """Whether a bitmap excludes nearly all keys that are not searched for."""
     return len(key_types) == 1 and is_number(key_types[0])
 
 
@@ -324,7 +324,7 @@ class _Matcher:
 
 
 class _Sieve:
-    """Finds integer keys: nearly all others are told by a bit of their own, in a table the caches hold.
+    """Finds integer keys: a bitmap that fits into the CPU caches excludes nearly all others.
 
     Parameters
     ----------

@@ -25,8 +25,7 @@ class MergeResult:
     rows_deleted : int
         Rows of the base table deleted. A tombstone whose key the base table lacks counts nothing.
     generations : tuple of int
-        The generations this merge took in, those of a shard ascending; empty if others had merged all of
-        them.
+        The generations this merge merged, ascending per shard; empty if other merges had merged all of them.
     version : int
         The version of the base table that contains the whole task.
     was_already_merged : bool

@@ -57,7 +57,7 @@ _ROWS = ("data", "_deletions", "_versions")
 """Where the library keeps what the rows of a generation are made of."""
 
 Run = tuple[MergeTask, Sequence[FlushedGeneration]]
-"""A task of a shard, and those of its generations that are to be merged, ascending."""
+"""A task of a shard, and its generations to merge, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class WholeGeneration:
-    """A generation that has been read, and of which every row counts.
+    """A generation that was read, and whose rows are all live.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class WholeGeneration:
     dataset: lance.LanceDataset
 
     def columns(self, schema: pa.Schema) -> Resolution:
-        """Return how the columns of a table are made of its own."""
+        """Return how the columns of a table map to its own."""
         return _columns(self.task, self.flushed, self.dataset, schema)
 
 
@@ -125,7 +125,7 @@ class RunRows:
         return sum(int(np.count_nonzero(source.upserts)) for source in self._sources)
 
     def take_whole(self, take: Callable[[WholeGeneration], bool]) -> None:
-        """Offer those generations of which every row counts; one that is taken is read no more.
+        """Offer the generations whose rows are all live; an accepted one is not read further.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class RunRows:
         Raises
         ------
         CorruptionError
-            A generation is not what it was when its keys were read.
+            A generation has changed since its keys were read.
         """
         plain = without_field_ids(schema)
         for source in self._sources:
@@ -188,7 +188,7 @@ def read_runs(runs: Sequence[Run], key_schema: pa.Schema) -> RunRows:
     Parameters
     ----------
     runs : sequence of tuple of MergeTask and sequence of FlushedGeneration
-        Of each shard a task, which names store and shard, and the run, ascending, at least one.
+        For each shard a task, which names store and shard, and its run of generations, ascending, not empty.
     key_schema : pyarrow.Schema
         The primary-key columns of the base table, with their field ids.
 
@@ -255,12 +255,12 @@ def read_rows(runs: Sequence[Run], schema: pa.Schema) -> Iterator[pa.RecordBatch
 
 
 class SettledRuns:
-    """What runs of generations and the base table come to under a merge engine, as :class:`RunRows`.
+    """The rows of runs of generations and the base table, folded by a merge engine, as :class:`RunRows`.
 
     Parameters
     ----------
     rows : Table
-        Of every key that changes its row.
+        The new row of every changed key.
     deletes : Table
         The key columns of the keys that have none any more.
     upserted : Table
@@ -283,7 +283,7 @@ class SettledRuns:
 
 
 def settle_runs(runs: Sequence[Run], base: BaseTable, engine: MergeEngine) -> SettledRuns:
-    """Read runs, and settle with the rows of the base table what they come to.
+    """Read runs, and fold them with the rows of the base table.
 
     Parameters
     ----------
@@ -333,9 +333,9 @@ def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:
 
 
 def _refuse_damaged(task: MergeTask, flushed: FlushedGeneration) -> None:
-    """Make sure that the rows are what was written: from here on nothing else tells.
+    """Verify the rows against checksums, which is no longer possible afterwards.
 
-    Only local disks have checksums of all files. Of these the rows alone are read here.
+    Only local disks have checksums of all files. Only data files are checked here.
     """
     if not task.store.is_local:
         return
@@ -353,7 +353,7 @@ def _refuse_damaged(task: MergeTask, flushed: FlushedGeneration) -> None:
 
 
 def catalog_of(task: MergeTask, flushed: FlushedGeneration) -> GenerationCatalog | None:
-    """Return what is known of a generation; None where its writer has left nothing."""
+    """Return the catalog of a generation; None if its writer left none."""
     path = f"{layout.generation_path(task.shard_id, flushed.path)}/{layout.CATALOG}"
     try:
         return generation_catalog.decode(task.store.get(path), where=f"{task.store.uri}/{path}")

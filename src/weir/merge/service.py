@@ -1,8 +1,8 @@
 """Merging flushed generations into the base table: plan on one machine, tasks for some shards each.
 
-Lance MemWAL spec, "MemTable Merger". Each task commits its own data and progress together
-(invariant I7), so there is nothing left to commit at the end. One runs after the other, since of two that
-insert rows at the same time one has to begin anew (:mod:`weir.merge.commit`).
+Lance MemWAL spec, "MemTable Merger". Each task commits its own data and progress together (invariant I7), so
+there is nothing left to commit at the end. They run one after the other, since of two that insert rows at the
+same time one has to start over (:mod:`weir.merge.commit`).
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def group_merges(
 ) -> tuple[MergeGroup, ...]:
     """Put the tasks of several shards together, up to a size; those of a shard with many stay alone.
 
-    Every merge looks at all keys of the base table, so few merges of many shards cost far less than one of
-    each; what is too large for that is better divided.
+    Every merge reads all keys of the base table, so a few merges of many shards cost far less than one per
+    shard; larger merges are better divided.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def run_merge_group(
     base: BaseTable | None = None,
     planned: bool = False,
 ) -> MergedGroup:
-    """Run the merges of a group in order, with rests in between while reads and writes go on here.
+    """Run the merges of a group in order, with pauses in between while this process reads and writes.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def run_merge_group(
         began = time.monotonic()
         merged = merge_runs(step, base=base, runner=runner, planned=planned and not number)
         worked = time.monotonic() - began
-        # Elsewhere nobody goes on with it.
+        # The session is not used further elsewhere.
         results.append(merged if base is not None else replace(merged, base=None))
         if not merged.was_already_merged:
             metrics = step[0].store.engine.metrics
@@ -224,7 +224,7 @@ def _merged(
 
 
 def _index_and_publish(base: BaseTable, before: IndexDetails, manifests: Sequence[ShardManifest]) -> int:
-    """Bring the key index up to date and publish the shards, as one version if nobody commits meanwhile.
+    """Update the key index and publish the shards, as one version if there is no concurrent commit.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def merge_generations(
     policy : MergePolicy
         Says whether to merge them now. Default: always.
     in_conflict : collection of UUID
-        Shards that hold versions of the same keys, of which nobody knows the newest: they are left alone.
+        Shards with versions of the same keys whose order is unknown: they are left alone.
     on_progress : callable, optional
         Called with (shards done, shards in all).
     divided : bool, optional
@@ -306,7 +306,7 @@ def merge_generations(
     groups = (merge_rounds(tasks) if divided else group_merges(tasks)) if is_due else ()
     total = sum(group.shards for group in groups)
     if groups:
-        # As long as the versions are there that tell when its columns came.
+        # While the versions that show when its columns were added still exist.
         base = mark_columns(base)
     # Also where a merge has died between its commit and the end.
     base = note_unknown_fields(base)
@@ -323,8 +323,8 @@ def merge_generations(
                 on_progress(done, total)
     # Where others have committed since, that is found out when the index and the shards are published.
     after = last or base.latest()
-    # Also if others were faster: they may be an earlier run of a task, of which nobody has heard again, or
-    # have died after their commit. As long as the index lags, nobody collects what is merged.
+    # Also if others were faster: that may be an earlier run of a task whose result was lost, or a process
+    # that died after its commit. While the index lags, merged generations are not collected.
     if groups or is_left_behind(after) or is_behind_merges(after):
         version = _index_and_publish(after, base.details, manifests)
     else:

@@ -5,13 +5,12 @@
 2. **Replaced rows** (:mod:`weir.merge.replaced_rows`): one task per group of fragments of the base table,
    or of the key index, finds the rows that have one of these keys, and deletes them in new deletion files.
 3. **One commit** (:mod:`weir.base.row_commit`): new fragments, deletion files and the marks of all shards
-   become the version after the one that was read. Nobody refers to any of these files before.
+  become the version after the one that was read. Until then none of these files is referenced.
 
-Whoever has committed meanwhile has taken the number of that version. Then what its commit has left true is
-kept, and the rest done again: fragments that are new, or have lost rows, are looked at anew; runs of which
-generations were merged, or all of them if columns have changed, are written anew. With a merge engine,
-whose rows depend on those of the base table, all are written anew after any commit that has changed rows.
-What was written in vain is deleted.
+A concurrent commit takes the number of that version. Then the work that is still valid is kept, and the rest
+is repeated: new fragments, or those that have lost rows, are searched again; runs with merged generations, or
+all of them if columns have changed, are rewritten. With a merge engine, whose rows depend on those of the
+base table, all are rewritten after any commit that has changed rows. What was written in vain is deleted.
 
 Runs of several shards have no key in common. Should they all the same, the library merges them, by whose
 order the last one counts.
@@ -113,13 +112,13 @@ class _Work:
     looked_at: dict[int, tuple[str, ReplacedRows]] = field(default_factory=dict)
     """By fragment, with its description then."""
     keys: tuple[MergedKeys, ...] | None = None
-    """Of all that is written, as tasks get them."""
+    """The columns of everything written, as passed to tasks."""
     schema: pa.Schema | None = None
     fragments: dict[int, str] = field(default_factory=dict)
     repeats: bool = False
     in_vain: list[str] = field(default_factory=list)
     is_open: bool = True
-    """Whether nobody refers to what was written: not once it may have been published."""
+    """Whether the written files are unreferenced: False once they may have been published."""
 
     @property
     def rows(self) -> int:
@@ -132,7 +131,7 @@ class _Work:
         return sum(found.deletes.get(number, 0) for number, (_, found) in self.looked_at.items())
 
     def prepare(self, base: BaseTable, todo: Sequence[Run]) -> None:
-        """Have done what is not done yet, or no longer right, for a version."""
+        """Do what is missing or no longer valid for a version."""
         base.refuse_damaged_deletions()
         fragments = fragments_of(base.dataset)
         moved = base.merge_engine is not None and fragments != self.fragments
@@ -140,7 +139,7 @@ class _Work:
             self._forget(self.written)
         self.schema, self.fragments = base.row_schema, fragments
         wanted = {task.shard_id: (task, left) for task, left in todo}
-        # By what is merged: a task that was somewhere else comes back with another store than it went with.
+        # By what is merged: a task that ran elsewhere returns with another store object.
         runs = {shard: left for shard, (_, left) in wanted.items()}
         self._forget(
             [one for one in self.written if any(runs.get(task.shard_id) != left for task, left in one.runs)]
@@ -171,7 +170,7 @@ class _Work:
             _check_answered(lost, "looks for replaced rows in fragments", base)
 
     def commit(self, base: BaseTable, merged: dict[UUID, int]) -> int | None:
-        """Publish the version after ``base``; None if somebody else has."""
+        """Publish the version after ``base``; None if another commit came first."""
         failpoint.reach("merge.before_commit")
         if self.repeats:
             return None
@@ -195,7 +194,7 @@ class _Work:
         return version
 
     def clean_up(self, base: BaseTable) -> None:
-        """Delete what nobody refers to."""
+        """Delete unreferenced files."""
         if self.is_open:
             self._forget(self.written)
             self._look_again(list(self.looked_at))
@@ -249,7 +248,7 @@ class _Work:
 
 
 def _check_answered(lost: Collection[object], doing: str, base: BaseTable) -> None:
-    """Refuse to go on without what a runner owes: rows would be there twice, or not at all."""
+    """Refuse to continue without missing results of a runner: rows would be duplicated or lost."""
     if lost:
         some = ", ".join(sorted(map(str, lost))[:3])
         raise RunnerError(
