@@ -76,7 +76,7 @@ def test_comments_and_escapes() -> None:
         ('STORE x FOR y PAYLOAD {"a": 1, "a": 2}', "line 1, column 23", "twice"),
         ('STORE x FOR y PAYLOAD {"a": NaN}', "line 1, column 23", "NaN"),
         ("BATCH [ STORE x FOR y PAYLOAD {} ; STORE x FOR z PAYLOAD {} ]", "line 1, column 48", "one context"),
-        ("RETAIN x FOR soon", "line 1, column 14", "length of time"),
+        ("RETAIN x FOR soon", "line 1, column 14", "duration"),
         ("QUERY x; QUERY y", "line 1, column 8", "the end"),
     ],
 )

@@ -75,8 +75,8 @@ _GOOD = pa.table({"id": [1, 2], "vector": vectors([[1, 0], [0, 1]])})
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "no stream"),
-        (stream(_GOOD)[:200], "no stream"),
+        (b"", "not an Arrow stream"),
+        (stream(_GOOD)[:200], "not an Arrow stream"),
         (stream(_GOOD.drop_columns(["id"])), "'id'"),
         (stream(pa.table([[1], [2], [3]], names=["id", "a", "a"])), "twice"),
         (stream(_GOOD.set_column(0, "id", pa.array([1, 1]))), "once"),

@@ -180,7 +180,7 @@ def test_what_is_too_much_for_one_log_entry_becomes_a_generation(
     (shard,) = table.status().shards
     assert shard.unmerged_generations == 1
     assert not marks(table)
-    with pytest.raises(InputError, match="checkpoint is of another table"):
+    with pytest.raises(InputError, match="checkpoint belongs to another table"):
         commit(create(tmp_path / "other"), 1, task(table, batch(1, value="x")))
 
 

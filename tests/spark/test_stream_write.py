@@ -48,7 +48,7 @@ def test_a_checkpoint_of_another_table_is_refused(spark: SparkSession, tmp_path:
     lines(inbox, 0, "1,a,")
     run(stream(spark, inbox, one, tmp_path / "checkpoint"))
     lines(inbox, 1, "2,b,")
-    with pytest.raises(StreamingQueryException, match="its checkpoint is of another table"):
+    with pytest.raises(StreamingQueryException, match="its checkpoint belongs to another table"):
         run(stream(spark, inbox, other, tmp_path / "checkpoint"))
     assert not other.status().shards
     run(stream(spark, inbox, one, tmp_path / "checkpoint"))

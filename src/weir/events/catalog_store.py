@@ -103,7 +103,7 @@ class StoredCatalog:
         except ObjectNotFoundError:
             self.refuse_if_lost()
             raise TableNotFoundError(
-                "there is no event store", where=self._store.uri, hint="Make one with weir.events.create()"
+                "there is no event store", where=self._store.uri, hint="Create one with weir.events.create()"
             ) from None
         last = self._last
         if last is not None and last[0] == data:

@@ -64,7 +64,7 @@ def fields_of(given: Any, event: str) -> dict[str, FieldType]:
         ]
     else:
         raise SchemaError(
-            f"event {event!r}: {given!r:.80} says no fields",
+            f"event {event!r}: {given!r:.80} does not define fields",
             where=event,
             hint="Pass a dict of field to type, an Arrow schema, a dataclass or a pydantic model",
         )

@@ -48,7 +48,7 @@ def parse_duration(text: str) -> timedelta:
         at = 0
     if at == 0 or at < len(stripped):
         raise InputError(
-            f"{text!r:.60} is no length of time",
+            f"{text!r:.60} is not a duration",
             hint='Write a number and a unit of us, ms, s, m, h, d or w, such as "90d" or "2h"',
         )
     return total

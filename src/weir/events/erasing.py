@@ -87,9 +87,7 @@ def checked_age(age: object) -> int | None:
     if age is None:
         return None
     if not isinstance(age, timedelta) or age <= timedelta():
-        raise InputError(
-            f"events are kept for a length of time, or for ever (None), got {age!r:.80}", where="age"
-        )
+        raise InputError(f"events are kept for a duration, or for ever (None), got {age!r:.80}", where="age")
     return age // timedelta(microseconds=1)
 
 

@@ -168,7 +168,7 @@ def _columns_of_table(kind: EventType, table: pa.Table) -> dict[str, pa.Array]:
     doubled = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
     if doubled is not None:
         raise SchemaError(
-            f"event {kind.name!r}: column {doubled!r} is there twice", where=f"{kind.name}.{doubled}"
+            f"event {kind.name!r}: column {doubled!r} occurs twice", where=f"{kind.name}.{doubled}"
         )
     fields = kind.fields
     for name in table.column_names:

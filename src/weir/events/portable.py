@@ -214,16 +214,16 @@ def read_manifest(source: ObjectStore) -> Manifest:
         types = {name: EventType.from_json(name, one) for name, one in stored["types"].items()}
         files = tuple((one["path"], one["digest"], one["type"], one["rows"]) for one in stored["files"])
     except ObjectNotFoundError:
-        raise InputError(
-            "there is no export", where=where, hint="An export that has not ended has none"
-        ) from None
+        raise InputError("there is no export", where=where, hint="An unfinished export has none") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"the export cannot be read: {error!r:.200}", where=where) from error
     for path, _, kind, _ in files:
         if kind not in types or not str(path).startswith(f"events/{kind}/") or ".." in str(path):
-            raise InputError(f"the export names a file that is none of it: {path!r:.100}", where=where)
+            raise InputError(
+                f"the export names a file that does not belong to it: {path!r:.100}", where=where
+            )
     return Manifest(types, files)
 
 
@@ -275,7 +275,7 @@ def _parquet(data: bytes) -> pa.Table:
 
 def _snapshot(data: bytes, kind: EventType) -> pa.Table:
     if data[: len(_SNP)] != _SNP:
-        raise ValueError("the header is another")
+        raise ValueError("the header is different")
     rows, at = [], len(_SNP)
     while at < len(data):
         (size,) = struct.unpack_from("<I", data, at)
@@ -309,5 +309,5 @@ def _checked(table: pa.Table, kind: EventType, where: str) -> pa.Table:
         or table.column("event_id").null_count
         or table.column("context_id").null_count
     ):
-        raise CorruptionError("a file of the export has events that cannot be", where=where)
+        raise CorruptionError("a file of the export has invalid events", where=where)
     return table

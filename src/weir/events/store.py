@@ -808,7 +808,7 @@ class EventStore:
         """
         self._refuse_if_closed()
         if not isinstance(horizon, timedelta) or horizon < timedelta():
-            raise OptionError(f"horizon is a length of time, got {horizon!r:.80}", where="horizon")
+            raise OptionError(f"horizon is a duration, got {horizon!r:.80}", where="horizon")
         catalog = self._catalog(True)
 
         def counted(highest: int) -> None:

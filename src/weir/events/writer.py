@@ -549,7 +549,7 @@ class EventWriter:
             if self._rows is not fenced or self._closed:
                 return
             with suppress(Exception):
-                self._rows.__exit__(FencedError, FencedError("others had the shard"), None)
+                self._rows.__exit__(FencedError, FencedError("other writers had the shard"), None)
             self._rows = self._table.writer(**self._options)
             self._claimed.clear()
             self._versions.clear(None)

@@ -51,7 +51,7 @@ def read_stream(body: bytes, *, most_rows: int, most_bytes: int) -> pa.Table:
         table = pa.ipc.open_stream(body).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, struct.error, IndexError) as error:
-        raise InputError("the body is no stream of Arrow") from error
+        raise InputError("the body is not an Arrow stream") from error
     columns = [_plain(name, table.column(at), most_bytes) for at, name in enumerate(table.schema.names)]
     return pa.Table.from_arrays(columns, table.schema.names)
 

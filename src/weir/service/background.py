@@ -40,7 +40,7 @@ class Background:
             if task in self._waiting:
                 return
             if len(self._waiting) >= _MOST_WAITING:
-                raise Refusal(429, "too_many_requests", "too much is to be done already", 1)
+                raise Refusal(429, "too_many_requests", "too much work is waiting already", 1)
             self._waiting.add(task)
             done = self._pool.submit(self._run, task)
             self._unfinished.add(done)

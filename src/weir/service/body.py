@@ -25,7 +25,9 @@ async def read_body(request: Request, most: int) -> bytes:
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "deflate"):
-        raise Refusal(415, "unsupported_encoding", f"bodies may be packed with gzip, not {encoding!r:.40}")
+        raise Refusal(
+            415, "unsupported_encoding", f"bodies may be compressed with gzip, not {encoding!r:.40}"
+        )
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
         raise _too_large(most)
@@ -50,9 +52,9 @@ async def read_body(request: Request, most: int) -> bytes:
                 parts.append(part)
                 chunk = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
         except zlib.error as error:
-            raise Refusal(400, "invalid_request", "the body is not packed as it says") from error
+            raise Refusal(400, "invalid_request", "the body is not compressed as declared") from error
     if unpacker is not None and received and not unpacker.eof:
-        raise Refusal(400, "invalid_request", "the packed body ends too early")
+        raise Refusal(400, "invalid_request", "the compressed body ends too early")
     return b"".join(parts)
 
 
@@ -61,7 +63,7 @@ def _unpacker() -> zlib._Decompress:
 
 
 def _too_large(most: int) -> Refusal:
-    return Refusal(413, "payload_too_large", f"a request has at most {most:,} bytes, unpacked too")
+    return Refusal(413, "payload_too_large", f"a request has at most {most:,} bytes, also decompressed")
 
 
 def decoded(body: bytes) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class Service:
             raise Refusal(
                 401,
                 "unauthorized",
-                "the request needs a key that is good",
+                "the request needs a valid key",
                 headers={"www-authenticate": "Bearer"},
             )
         return key
@@ -238,7 +238,7 @@ class Service:
             return
         self.hurry()
         raise Refusal(
-            429, "too_many_requests", "the namespace has more to merge and index than it may, for a while", 2
+            429, "too_many_requests", "the namespace has too much to merge and index at the moment", 2
         )
 
     def not_ready(self) -> str:

@@ -155,11 +155,9 @@ class Dispatch:
 
     def _refused(self, error: Exception, call: Call, request: Request) -> Response:
         if isinstance(error, TimeoutError) and not hasattr(error, "message"):
-            refusal: Refusal | None = Refusal(
-                503, "deadline", "the request took too long and was given up", 1
-            )
+            refusal: Refusal | None = Refusal(503, "deadline", "the request timed out", 1)
         elif isinstance(error, ClientDisconnect):
-            refusal = Refusal(400, "client_gone", "the client went away before the body had come")
+            refusal = Refusal(400, "client_gone", "the client disconnected before the body arrived")
         else:
             refusal = refusal_of(error)
         if refusal is None:

@@ -96,7 +96,7 @@ def refusal_of(error: BaseException) -> Refusal | None:
     if isinstance(error, SnapshotExpiredError):
         return Refusal(400, "snapshot_expired", "the state that was asked for is not kept any more")
     if isinstance(error, ReadCancelledError):
-        return Refusal(503, "deadline", "the request took too long and was given up", 1)
+        return Refusal(503, "deadline", "the request timed out", 1)
     if isinstance(error, StorageError):
         return Refusal(503, "storage_unavailable", "the storage did not answer", 2)
     return None

@@ -70,7 +70,7 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
     keys = KeyStore(store)
     if options.auth and keys.is_empty():
         raise OptionError(
-            "there is no key, and without one nobody may ask anything",
+            "there is no key, and all requests need one",
             hint="Make one with 'weir keys create', or serve loopback with --no-auth",
         )
     listener = _bound(options.listen)
@@ -190,9 +190,7 @@ def _bound(listen: str) -> socket.socket:
         # From here on connections wait, and are not refused.
         listener.listen(1024)
     except OSError as error:
-        raise OptionError(
-            f"nobody can listen at {listen}: {error.strerror or error}", where="listen"
-        ) from error
+        raise OptionError(f"cannot listen at {listen}: {error.strerror or error}", where="listen") from error
     return listener
 
 

@@ -62,7 +62,7 @@ def cluster_by_shard(data: DataFrame, table: Table, *, partitions: int | None = 
     for name in names:
         if name not in data.columns:
             raise KeyValueError(
-                f"column {name!r} is missing from the data, and tells the shard of a row", where=name
+                f"column {name!r} is missing from the data, and decides the shard of a row", where=name
             )
     router = table.internals.router
     buckets = _buckets(router)

@@ -170,6 +170,6 @@ def _cursor(offset: Offset) -> Cursor:
         raise InputError(
             f"the checkpoint is not one of a stream of events: it has the offset {offset!r:.200}",
             where="checkpointLocation",
-            hint="Give every query a checkpoint of its own",
+            hint="Give every query its own checkpoint",
         )
     return Cursor.from_json(seen)

@@ -103,8 +103,8 @@ def split_options(
     """
     if {name.lower() for name in options} >= _OF_CATALOG:
         raise OptionError(
-            "a Weir table cannot be in the catalog of Spark, which does not tell a source that is written in "
-            "Python where such a table is",
+            "a Weir table cannot be in the catalog of Spark, which does not pass a Python data source the "
+            "location of such a table",
             where="CREATE TABLE",
             hint="Make a view: CREATE TEMPORARY VIEW flights USING weir OPTIONS (path 's3://bucket/flights')",
         )
@@ -128,8 +128,8 @@ def split_options(
         raise OptionError(
             "the table is not named",
             where=_PATH,
-            hint='Give its path, as in .load("s3://bucket/flights"), .save(...) or .start(...); of a table '
-            "in its catalog Spark does not tell it",
+            hint='Give its path, as in .load("s3://bucket/flights"), .save(...) or .start(...); for a table '
+            "in its catalog Spark does not pass it on",
         )
     return TableLocation(parse_location(uri).uri, storage), own
 

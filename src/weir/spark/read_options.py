@@ -215,7 +215,8 @@ def _keeps_schema(given: Mapping[str, str]) -> bool:
         raise OptionError(
             f"schemaChange is {FAIL!r} or {KEEP!r}, got {text!r}",
             where="schemaChange",
-            hint="With fail a stream ends when its columns are altered; with keep it goes on with its own",
+            hint="With fail a stream ends when its columns are altered; with keep it continues with the old "
+            "ones",
         )
     return text == KEEP
 

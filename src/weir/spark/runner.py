@@ -240,7 +240,7 @@ def _failure(error: Exception) -> RunnerError:
     if "worker exited unexpectedly" in str(error) or "ExecutorLostFailure" in str(error):
         return RunnerError(
             f"Spark lost the process that ran a task, and gave it up: {reason}",
-            hint="What was done stays done: run the service again. If memory ran out, give executors more "
+            hint="Completed work is kept: run the service again. If memory ran out, give executors more "
             "of it (spark.executor.memoryOverhead)",
         )
     return RunnerError(f"Spark could not run a task: {reason}", hint="The log of the executor says more")

@@ -156,7 +156,7 @@ def silent(error: SparkSilentError) -> RunnerError:
         f"Spark does not answer any more: {error}",
         where="spark",
         hint="Its process, Java, has ended or was killed, or its server cannot be reached. "
-        "What was done stays done: call it again",
+        "Completed work is kept: call it again",
     )
 
 

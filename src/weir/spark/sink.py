@@ -323,7 +323,7 @@ def refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_
     elif store.head(path) is None:
         raise InputError(
             f"the streaming query {query_id} is at batch {batch_id}, and none of its batches is in this "
-            "table: its checkpoint is of another table, or the table was created anew",
+            "table: its checkpoint belongs to another table, or the table was created again",
             where=store.uri,
-            hint="Start the query with a checkpoint of its own for every table",
+            hint="Start the query with a separate checkpoint for every table",
         )

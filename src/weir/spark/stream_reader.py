@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
         if "_op" not in schema.names:
             raise OptionError(
-                "a stream of a table is its change feed, with columns of its own",
+                "a stream of a table is its change feed, with other columns",
                 where="readChangeFeed",
                 hint='Add .option("readChangeFeed", "true"); to read the table as it is, use spark.read',
             )
@@ -191,8 +191,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SchemaError(
                 f"columns of the table have been altered since the stream began: {', '.join(altered)}",
                 where=self._table.uri,
-                hint="Start the query again with the columns there are now, nothing is lost; or have it go "
-                'on with those it began with: .option("schemaChange", "keep")',
+                hint="Restart the query with the current columns, nothing is lost; or let it continue with "
+                'the old ones: .option("schemaChange", "keep")',
             )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -318,6 +318,6 @@ def _token(offset: Offset, name: str = "token") -> SnapshotToken:
         raise InputError(
             f"the checkpoint is not one of a stream of this source: it has the offset {offset!r:.200}",
             where="checkpointLocation",
-            hint="Give every query a checkpoint of its own",
+            hint="Give every query its own checkpoint",
         )
     return SnapshotToken.parse(text)

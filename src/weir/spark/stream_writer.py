@@ -100,7 +100,7 @@ def query_id_of_task() -> str:
     query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
     if not query_id:
         raise WeirError(
-            f"Spark does not tell a task which streaming query it belongs to ({_QUERY_ID})",
+            f"Spark does not say which streaming query a task belongs to ({_QUERY_ID})",
             hint="This version of Spark cannot write a stream to Weir exactly once; use foreachBatch with "
             "the options source and sequence",
         )

@@ -271,7 +271,7 @@ def test_a_checkpoint_of_another_store_is_refused(
     into_events(landing, tmp_path).run(spark)
     landing.land(files=1)
     other = TargetEvents(str(tmp_path / "other"), "order", fields=FIELDS, fsync=False)
-    with pytest.raises(PipelineError, match="its checkpoint is of another table"):
+    with pytest.raises(PipelineError, match="its checkpoint belongs to another table"):
         into_events(landing, tmp_path, table=other).run(spark)
 
 

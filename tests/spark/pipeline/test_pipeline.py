@@ -315,7 +315,7 @@ def test_a_checkpoint_of_another_table_is_refused(spark: SparkSession, tmp_path:
     pipeline(feed, tmp_path, trigger=AVAILABLE_NOW).run(spark)
     feed.land(files=1)
     other = TargetTable(str(tmp_path / "other"), {}, parse_schema("id: int64!, doubled: int64"), ("id",))
-    with pytest.raises(PipelineError, match="its checkpoint is of another table"):
+    with pytest.raises(PipelineError, match="its checkpoint belongs to another table"):
         pipeline(feed, tmp_path, table=other, trigger=AVAILABLE_NOW).run(spark)
     assert rows_of(tmp_path / "other") == {}
 

@@ -133,7 +133,7 @@ def test_only_rows_that_are_there_or_only_others(spark: SparkSession, table: wei
             f"MERGE INTO t USING {SOURCE} ON t.id = s.id WHEN MATCHED AND s.op = 'D' THEN DELETE "
             "WHEN NOT MATCHED THEN INSERT *",
             UnsupportedError,
-            "2 rows of the source are to delete",
+            "2 rows of the source delete",
         ),
         ("UPDATE t SET nothing = 1", SchemaError, "no column 'nothing'"),
         ("UPDATE t SET text = 'x' WHERE id IN (SELECT 1)", UnsupportedError, "a query inside"),

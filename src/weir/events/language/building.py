@@ -165,7 +165,7 @@ def _clauses(nodes: list[Any], place: Place) -> dict[str, Any]:
         if node.data in seen:
             word = _WRITTEN.get(node.data, node.data.upper())
             raise place_error(
-                f"{word} is there twice",
+                f"{word} occurs twice",
                 _place(node) or place,
                 "Each clause may stand once; aggregates by commas",
             )

@@ -314,7 +314,7 @@ def _cursor(text: object) -> Cursor:
         if not all(0 <= shard < 1 << 10 and 0 <= last < 1 << 63 for shard, last in cursor.seen.items()):
             raise ValueError("out of range")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError("the cursor is none of a subscription") from error
+        raise InputError("the cursor is not valid for a subscription") from error
     return cursor
 
 

@@ -65,7 +65,7 @@ class KeyStore:
             key, text = new_key(before.name, before.role, before.namespaces, expires, before.id)
             self._store.compare_and_swap(path, encode(key), version)
         except (ObjectNotFoundError, PreconditionError) as error:
-            raise KeyNotFoundError(f"the key {id!r:.40} is not what it was a moment ago") from error
+            raise KeyNotFoundError(f"the key {id!r:.40} has just been changed by another process") from error
         self._forget(id)
         return key, text
 

@@ -332,7 +332,7 @@ def _name_of(cursor: str) -> str:
     try:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
-        raise InputError("the cursor is none of a listing") from error
+        raise InputError("the cursor is not valid for a listing") from error
 
 
 def turbopuffer_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) -> list[Route]:

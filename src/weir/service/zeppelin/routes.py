@@ -240,7 +240,7 @@ class _Calls:
         namespace = self._namespace(request, call)
         report = await self._run(namespace, lambda: lease_report(namespace.opened().table))
         if report is None:
-            raise Refusal(404, "NOT_FOUND", "nobody has written the namespace yet")
+            raise Refusal(404, "NOT_FOUND", "the namespace has not been written yet")
         return json_answer(
             {
                 "holder": report.holder,

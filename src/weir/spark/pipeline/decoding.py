@@ -65,7 +65,7 @@ def decoded(source: DataFrame, value: ValueFormat, *, keep_unreadable: bool = Fa
         stream.schema  # noqa: B018
     except PySparkException as error:
         reason = str(error).strip().partition("\n")[0]
-        raise OptionError(f"the values cannot be read so: {reason}", where="source.value") from error
+        raise OptionError(f"the values cannot be read like this: {reason}", where="source.value") from error
     return stream
 
 

@@ -158,7 +158,7 @@ class Pipeline:
             raise OptionError(
                 "rows that are clustered by shard lose the order of their files",
                 where="stream.cluster_by_shard",
-                hint="Leave either this or in_order of the source away",
+                hint="Leave out either this or in_order of the source",
             )
         if self.cluster_by_shard and isinstance(self.table, TargetEvents):
             raise OptionError(

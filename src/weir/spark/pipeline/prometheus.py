@@ -92,7 +92,7 @@ class PrometheusSamples:
             server, thread = start_http_server(port, host, registry)
         except (OSError, OverflowError) as error:
             raise OptionError(
-                f"nobody can listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
+                f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
                 where="metrics-port",
             ) from error
         try:

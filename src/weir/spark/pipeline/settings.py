@@ -202,7 +202,7 @@ class TargetTable:
             raise OptionError(
                 "the table has no schema, so it cannot be created",
                 where=f"table.{named}",
-                hint="Give a schema too, or leave this away if the table exists",
+                hint="Give a schema too, or leave this out if the table exists",
             )
 
 
@@ -244,7 +244,7 @@ class TargetEvents:
             raise OptionError(
                 "the type has no fields, so that no store can be created",
                 where="events.buckets",
-                hint="Give fields too, or leave this away if the store exists",
+                hint="Give fields too, or leave this out if the store exists",
             )
 
 
@@ -387,7 +387,7 @@ def check_trigger(trigger: object) -> None:
         return
     if not isinstance(trigger, timedelta):
         raise OptionError(
-            f"the trigger is a length of time or {AVAILABLE_NOW!r}, not {trigger!r}", where="stream.trigger"
+            f"the trigger is a duration or {AVAILABLE_NOW!r}, not {trigger!r}", where="stream.trigger"
         )
     _check_length(trigger, "stream.trigger")
 
@@ -396,7 +396,7 @@ def _check_length(length: object, where: str, *, more_than_none: bool = False) -
     if length is None:
         return
     if not isinstance(length, timedelta):
-        raise OptionError(f"a length of time is a timedelta, not {length!r}", where=where)
+        raise OptionError(f"a duration is a timedelta, not {length!r}", where=where)
     if length < timedelta(0) or (more_than_none and not length):
         least = "more than none" if more_than_none else "not negative"
-        raise OptionError(f"the length of time has to be {least}, got {length}", where=where)
+        raise OptionError(f"the duration has to be {least}, got {length}", where=where)

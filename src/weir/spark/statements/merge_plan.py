@@ -159,7 +159,7 @@ class _Names:
             raise QueryError(
                 f"table and source both have a column {column.name!r}",
                 where=column.name,
-                hint="Write the name of the one that is meant before it",
+                hint="Qualify it with the name of the table or the source",
             )
         if not any(is_there):
             raise SchemaError(f"neither table nor source has a column {column.name!r}", where=column.name)

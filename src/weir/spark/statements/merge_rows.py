@@ -136,8 +136,8 @@ def _refuse_delete_or_insert(plan: MergePlan, counts: dict[tuple[int, int], int]
     for (matched, absent), count in counts.items():
         if matched != _NONE and absent != _NONE and plan.matched[matched].values is None:
             raise UnsupportedError(
-                f"{count} rows of the source are to delete the row with their key, and to be inserted where "
-                "there is none",
+                f"{count} rows of the source delete the row with their key if it exists, and are inserted if "
+                "not",
                 where=_WHERE,
                 hint="Give WHEN NOT MATCHED a condition that leaves them out",
             )
