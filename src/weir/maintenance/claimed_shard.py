@@ -34,7 +34,7 @@ def claimed_shard(
     shard_id : UUID
         The shard.
     lease_terms : LeaseTerms, optional
-        How its lease is taken. Default: where nobody holds it.
+        How to take its lease. Default: only if it is free.
     """
     heartbeat = Heartbeat(renewals=lease_renewals(base.engine))
     with ThreadPoolExecutor(1, thread_name_prefix="weir-flush") as flusher:
@@ -62,12 +62,12 @@ def claimed_shard(
 
 
 def seal(base: BaseTable, writer: ShardWriter) -> ShardManifest:
-    """Seal a shard that a writer holds and has flushed: nobody claims it any more.
+    """Seal a shard that a writer holds and has flushed, so that it cannot be claimed any more.
 
     Raises
     ------
     FencedError
-        If somebody else has claimed it meanwhile, who may have written to it.
+        If another writer has claimed it meanwhile and may have written to it.
     """
 
     def sealed(latest: ShardManifest) -> ShardManifest:

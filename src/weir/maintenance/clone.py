@@ -1,7 +1,7 @@
 """Cloning a table: a copy of one state of it, with its own shards, identity and history.
 
 Everything is written before the base table of the clone is published, which is the last step. A call that
-dies on the way leaves no table, and a note; the same call again goes on from there.
+crashes leaves no table, but a record; repeating the call continues from there.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _begin(target: ObjectStore) -> None:
             raise _exists(target)
         target.put(_UNDER_WAY, b"")
         return
-    # An earlier call has died: what it wrote of shards has ids that nobody will use.
+    # An earlier call has died: the shards it wrote have ids that are never used.
     target.delete([one.path for one in target.list(layout.MEM_WAL)])
 
 
@@ -128,12 +128,12 @@ def write_shards(
     router: Router,
     values: Mapping[UUID, ShardValues | None],
 ) -> int:
-    """Write what is not merged, as one generation for each shard that has any; return how many rows.
+    """Write the unmerged rows, as one generation per shard that has any; return their number.
 
     Raises
     ------
     ConflictError
-        Somebody else is writing them too.
+        Another process is writing them too.
     """
     base = snapshot.base
     # With the ids of the columns, which the clone's have too.

@@ -1,8 +1,8 @@
 """Detecting a table whose base came from another one without its shards, and making it independent.
 
-Lance's clones and branches, and copies of files that leave ``_mem_wal`` out, have the merge progress of the
-table that they came from. While they have no shard there is nothing wrong with reading them. Before the first
-write the progress has to go, or what is written would count as merged before it was.
+Lance's clones and branches, and copies of files that leave ``_mem_wal`` out, have the merge progress of their
+source table. While they have no shards they can be read safely. Before the first write the progress has to be
+removed, or written rows would count as merged before they are.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ _log = get_logger(__name__)
 
 
 def of_its_own(base: BaseTable) -> BaseTable:
-    """Return the table, after one commit that makes it one of its own if it is a clone.
+    """Return the table, after a commit that makes it independent if it is a clone.
 
-    Asks nothing of a table that is where it was made, or of which nothing was ever merged; one listing else.
+    Makes no request for a table at its original location, or without any merges; otherwise one listing.
 
     Raises
     ------
     ShardConflictError
-        Some of the shards that merges have been made of are missing, and others are there: nobody can tell
-        what became of the missing rows.
+        Some of the merged shards are missing, and others exist: what became of the missing rows is unknown.
     """
     if base.is_at_its_place or not shards_with_progress(base.details):
         return base
@@ -52,7 +51,7 @@ def of_its_own(base: BaseTable) -> BaseTable:
 
 
 def missing_shards(base: BaseTable, details: IndexDetails) -> tuple[frozenset[UUID], frozenset[UUID]]:
-    """Return the shards of which something is merged and that are not there, and all that are."""
+    """Return the merged shards that do not exist, and all that do."""
     there = frozenset(list_shards(base.store))
     return shards_with_progress(details) - there, there
 

@@ -29,12 +29,12 @@ _log = get_logger(__name__)
 
 
 def refuse_live_writers(store: ObjectStore, shards: Iterable[UUID]) -> None:
-    """Refuse to go on while somebody holds the lease of a shard.
+    """Refuse to continue while the lease of a shard is held.
 
     Raises
     ------
     LeaseHeldError
-        Somebody does.
+        A lease is held.
     """
     terms = LeaseTerms()
     for shard_id in shards:
@@ -56,17 +56,16 @@ def close_shards(
 ) -> None:
     """Fence and seal shards, and wait until their writers have stopped.
 
-    A writer finds the fence entry at its next append. One that writes nothing just then goes by its lease,
-    which it cannot renew any more: so this waits until the leases that were held have run out. Afterwards
-    the logs may be deleted. Until then this holds the leases itself, so that a call that is repeated after it
-    died waits as well.
+    A writer finds the fence entry at its next append. An idle one relies on its lease, which it can no longer
+    renew: so this waits until the leases that were held have expired. Afterwards the logs may be deleted.
+    Until then this holds the leases itself, so that a call repeated after a crash waits as well.
 
     Parameters
     ----------
     store : ObjectStore
         Where the shards are.
     shards : iterable of UUID
-        The shards; those without a manifest are passed over.
+        The shards; those without a manifest are skipped.
     schema : Schema
         Columns of the table, for the fence entries.
     on_wait : callable, optional
@@ -91,10 +90,10 @@ def close_shards(
 
 
 def _may_be_written(store: ObjectStore, manifest: ShardManifest, held: Lease, terms: LeaseTerms) -> bool:
-    """Whether somebody may write a shard on, as its lease has it.
+    """Whether a writer may still write a shard, according to its lease.
 
-    Whoever began to close it holds the lease of one that is sealed, in place of a writer who may live though
-    that process does not.
+    The lease of a sealed shard is held by the process that began to close it, on behalf of a writer that may
+    outlive that process.
     """
     if manifest.status is ShardStatus.SEALED and not held.released:
         return True
@@ -132,7 +131,7 @@ def _close(store: ObjectStore, manifest: ShardManifest, schema: pa.Schema) -> li
     try:
         claim = claim_shard(store, wal, shard_id, wal_schema(schema), lease_terms=LeaseTerms(takeover=True))
     except CorruptionError:
-        # Without its tail nobody finds the place of the fence; the epoch stops a writer at its next flush.
+        # Without its tail the fence position cannot be found; the epoch stops a writer at its next flush.
         update_manifest(store, shard_id, _sealed_above)
         return []
     update_manifest(store, shard_id, _sealed)

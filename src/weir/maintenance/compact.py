@@ -156,7 +156,7 @@ def compact(
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "planning a compaction", where=base.uri) from error
     if planned:
-        # The library writes them anew for the rows' new places.
+        # The library rewrites them for the rows' new addresses.
         refuse_damaged_indexes(base, doing="compaction")
     tasks = [CompactTask(base.store, base.version, task) for task in planned]
     results: list[RewriteResult] = []

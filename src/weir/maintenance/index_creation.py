@@ -1,7 +1,7 @@
 """Building indexes on a table: requested ones, and those that a policy chooses.
 
-What a policy says of a column follows from its type and from a sample of the rows, which is read as any
-other read is: a table whose rows are not merged yet has one too.
+A policy's choice for a column follows from its type and from a sample of the rows, taken by a normal read, so
+that tables with only unmerged rows have one too.
 """
 
 from __future__ import annotations

@@ -16,17 +16,17 @@ __all__ = ["IndexRepair", "repair_indexes"]
 
 @dataclass(frozen=True, slots=True)
 class IndexRepair:
-    """An index, some of whose files are gone or damaged, is built anew from the rows of the base table.
+    """The rebuild of an index with missing or damaged files from the rows of the base table.
 
-    The library leaves one without files when it compacts a branch or a clone: what it moves along it writes
-    below that table, and looks for it below the one it was made from.
+    The library leaves an index without files when it compacts a branch or a clone: it writes remapped files
+    below that table, but looks for them below its source.
 
     Parameters
     ----------
     where : str
         The first segment that cannot be read.
     message : str
-        What is wrong with the index, and what is done.
+        The problem of the index, and the repair.
     name : str
         The index.
     """
@@ -43,7 +43,7 @@ class IndexRepair:
 
 
 def repair_indexes(base: BaseTable, *, dry_run: bool = False) -> list[IndexRepair]:
-    """Build indexes anew whose files are gone or damaged, or say which would be. Reads all of them.
+    """Rebuild indexes with missing or damaged files, or report which would be. Reads all index files.
 
     Parameters
     ----------
@@ -77,13 +77,13 @@ def repair_indexes(base: BaseTable, *, dry_run: bool = False) -> list[IndexRepai
 
 
 def _lost(check: BaseIndexCheck) -> tuple[str, str] | None:
-    """Return where a segment is that cannot be read, and what is wrong with its index."""
+    """Return the location of an unreadable segment, and the problem of its index."""
     found = check_base_index(check)
     return (found[0].where, found[0].message) if found else None
 
 
 def _is_not_what_was_written(base: BaseTable, name: str) -> tuple[str, str] | None:
-    """Return which file of an index has another checksum, and what is wrong with the index."""
+    """Return the file of an index with a wrong checksum, and the problem of the index."""
     for damage in damaged_index_files(base, name):
         return f"{base.uri}/{damage.path}", f"index {name!r} is damaged: {damage.problem}"
     return None

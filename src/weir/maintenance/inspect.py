@@ -1,6 +1,6 @@
 """Showing the content of an object of a table, for people and programs.
 
-What is broken is described as far as it can be read, together with what is wrong with it.
+Damaged objects are described as far as they can be read, with their problems.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def inspect(store: ObjectStore, what: str | None = None, *, rows: bool = False) 
     Returns
     -------
     Description
-        What it says, and what is wrong with it.
+        Its content and its problems.
 
     Raises
     ------

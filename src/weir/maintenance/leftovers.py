@@ -1,7 +1,7 @@
 """The remains of a former table at a location: shards and more, without their MemWAL index.
 
-``mode="overwrite"`` of Lance, and dropping the index, take the details away and leave ``_mem_wal``. A table
-that is adopted there would take the rows of the former one for its own.
+Lance's ``mode="overwrite"``, and dropping the index, remove the details but leave ``_mem_wal``. A table
+adopted there would treat the rows of the former one as its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weir.storage.interface import ObjectStore
 __all__ = ["SET_ASIDE", "refuse_leftovers", "set_leftovers_aside"]
 
 SET_ASIDE = "_weir/set_aside"
-"""Directory of what was set aside, in a directory of its own for each time. Nothing reads it."""
+"""Directory for remains that were set aside, with a subdirectory for each time. Nothing reads it."""
 
 _OWN = "_weir"
 _UNFINISHED = "unfinished"
@@ -64,7 +64,7 @@ def set_leftovers_aside(store: ObjectStore, schema: pa.Schema) -> None:
     Raises
     ------
     LeaseHeldError
-        Somebody is writing the former table. Nothing was changed.
+        The former table has an active writer. Nothing was changed.
     """
     shards = list_shards(store)
     refuse_live_writers(store, shards)
@@ -82,7 +82,7 @@ def set_leftovers_aside(store: ObjectStore, schema: pa.Schema) -> None:
 
 
 def _place(store: ObjectStore) -> str:
-    """Return where to put them: where a call that has not come to its end has begun to."""
+    """Return where to put them: where an unfinished call has begun to."""
     for name in store.list_directories(SET_ASIDE):
         if store.head(f"{SET_ASIDE}/{name}/{_UNFINISHED}") is not None:
             return f"{SET_ASIDE}/{name}"

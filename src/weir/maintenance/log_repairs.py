@@ -19,9 +19,9 @@ STRAY_ENTRIES = "_weir/stray_entries"
 
 @dataclass(frozen=True, slots=True)
 class SetAsideStrayEntries:
-    """Log entries are set aside that cannot stand after the one before; until then nobody reads the shard.
+    """Sets aside log entries that cannot follow their predecessor; until then the shard cannot be read.
 
-    A writer that went on while a backup took the place of its table has written them. Their rows were written
+    They were written by a writer that continued while its table was replaced by a backup. Their rows belong
     to the table that was there before.
 
     Parameters
@@ -29,7 +29,7 @@ class SetAsideStrayEntries:
     where : str
         The first of them.
     message : str
-        What is wrong with them, and what is done.
+        The problem, and the repair.
     shard : str
         The shard.
     first, last : int
@@ -83,14 +83,14 @@ def repair_logs(store: ObjectStore, namespace: str, *, dry_run: bool = False) ->
 
 
 def _stray_entries(store: ObjectStore, shard_id: UUID, namespace: str) -> SetAsideStrayEntries | None:
-    """Return the entries that end a log, if none of them can follow the last one that is of it."""
+    """Return the entries at the end of a log, if none of them can follow its last valid one."""
     manifest = read_latest_manifest(store, shard_id)
     if manifest is None:
         return None
     wal = Wal(store, shard_id, namespace=namespace)
     position = max(first_unflushed_position(manifest), 1)
     first = None
-    # It may have been collected: then the first one stands alone.
+    # It may have been collected: then the first one is checked alone.
     before = wal.read(position - 1, remember=False)
     while (entry := wal.read(position, remember=False)) is not None:
         if before is None or entry.header.may_follow(before.header):

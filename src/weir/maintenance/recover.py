@@ -1,9 +1,9 @@
 """Recovery: flushing the rows that vanished writers left in the write-ahead logs of shards.
 
-What was acknowledged is safe in the log, and read from there; but only a writer of the shard flushes it,
-and until then it is not merged. A shard that nobody writes any more would wait for ever. Recovery claims
-it, replays, flushes, and lets go. It takes the lease like every writer, and so leaves a shard alone whose
-writer lives.
+Acknowledged rows are safe in the log, and read from there; but only a writer of the shard flushes them, and
+until then they are not merged. A shard without a writer would wait for ever. Recovery claims it, replays,
+flushes, and releases it. It takes the lease like every writer, and so leaves a shard with a live writer
+alone.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class RecoverTask:
     unleased : bool
         Whether to claim it although no writer has ever taken a lease on it.
     holder_id : str
-        Who holds the lease meanwhile: 32 hex digits. Default: random. A task that is run again because
-        nobody knows what has become of it, perhaps on another machine, takes its own lease from itself;
-        should both be alive, the epoch keeps them apart as any two writers.
+        Id of the lease holder: 32 hex digits. Default: random. A task that is rerun because its outcome is
+        unknown, perhaps on another machine, takes over its own lease; if both runs are alive, the epoch
+        separates them like any two writers.
     """
 
     store: ObjectStore
@@ -117,7 +117,7 @@ class RecoverReport(ShownAsTable):
 
 
 def recover_shard(task: RecoverTask) -> ShardRecovery | WeirError:
-    """Claim a shard, flush what is in its log, and let go; or leave it alone and say why.
+    """Claim a shard, flush its log, and release it; or leave it alone and say why.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def _recover(task: RecoverTask) -> ShardRecovery:
 
 
 def is_unleased(lease: Lease | None, manifest: ShardManifest) -> bool:
-    """Whether nobody has a lease on a shard, or somebody has claimed it without one since the last."""
+    """Whether a shard has no lease, or was claimed without one since the last."""
     return lease is None or lease.epoch < manifest.writer_epoch
 
 
@@ -159,7 +159,7 @@ def recover_shards(
     unleased: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RecoverReport:
-    """Flush what is in the logs of shards that nobody writes any more.
+    """Flush the logs of shards without a writer.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def repair_table(
     strays = repair_logs(shards.base.store, shards.base.namespace, dry_run=dry_run)
     repairs += strays
     if not strays or not dry_run:
-        # Until the strays are out of the way nobody can read the shards.
+        # Until the stray entries are moved aside, the shards cannot be read.
         repairs += repair_shards(shards, dry_run=dry_run, prefer=prefer, as_clone=as_clone)
     repairs += repair_indexes(shards.base.latest(), dry_run=dry_run)
     report = RepairReport(tuple(repairs), dry_run, shards.base.latest().version)

@@ -1,19 +1,18 @@
 """Resharding a live table: more shards, fewer, or by another column.
 
-The base table is not sharded, so only what is not merged has to move. Versions of a key in two shards have no
-order; so there is never a row in a shard of the new rule while one of a former rule has rows that are not
-merged. In this order:
+The base table is not sharded, so only unmerged rows matter. Versions of a key in two shards have no order; so
+no shard of the new rule ever has a row while one of a former rule has unmerged rows. In this order:
 
-1. What is flushed is merged, while writers write.
+1. Flushed rows are merged, while writers continue.
 2. The details of the MemWAL index name the new rule, and that the table is being resharded.
 3. Every shard of another rule is claimed, flushed and sealed. Its writer is fenced, and waits.
 4. What that has flushed is merged.
-5. The details say that it is done. Writers go on, in shards of the new rule.
+5. The details say that it is done. Writers continue in shards of the new rule.
 
-Writers that make a shard look at the details afterwards: either they see step 2, and write nothing there, or
-step 3 finds their shard. Each step can be done again, by anybody: whoever wants to write to a table of which
-the resharding has stopped finishes it (:func:`finish_resharding`). Reads need nothing of all this; the change
-feed yields what is in former shards first.
+Writers that create a shard check the details afterwards: either they see step 2, and write nothing there, or
+step 3 finds their shard. Each step can be repeated by any process: a writer that finds an interrupted
+resharding finishes it (:func:`finish_resharding`). Reads are not affected; the change feed yields the former
+shards first.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def finish_resharding(base: BaseTable, runner: Runner | None = None) -> BaseTabl
             _close(base, shard_id)
         failpoint.reach("reshard.sealed")
         base = _merge(base, runner)
-        # Others may have been faster, and one that was listed too late is closed in the next round.
+        # Others may have been faster, and a shard listed too late is closed in the next round.
         left = [one for one in _manifests(base) if one is not None and one.shard_spec_id != newest]
         if any(one.status is not ShardStatus.SEALED for one in left) or plan_merge(
             base.store, base.details, left
@@ -141,15 +140,15 @@ def finish_resharding(base: BaseTable, runner: Runner | None = None) -> BaseTabl
 def followed_resharding(base: BaseTable, spec_id: int) -> BaseTable | None:
     """Return a table once it is sharded by another rule than that of a writer; None if it is not.
 
-    Waits while somebody is resharding it, and finishes that if it takes as long as if they had died. The rule
-    of a writer that was opened meanwhile may be the new one: then it can be written from then on.
+    Waits while another process reshards it, and takes over if that appears to have died. A writer opened
+    meanwhile may already have the new rule: then it can write from then on.
 
     Parameters
     ----------
     base : BaseTable
         The table at any version.
     spec_id : int
-        The rule that the writer goes by.
+        The rule of the writer.
     """
     base = base.latest()
     if not is_resharding(base.details):
@@ -164,7 +163,7 @@ def followed_resharding(base: BaseTable, spec_id: int) -> BaseTable | None:
 
 
 def _close(base: BaseTable, shard_id: UUID) -> None:
-    """Flush and seal a shard, whoever writes it."""
+    """Flush and seal a shard, fencing its writer."""
     for _ in range(_MAX_ROUNDS):
         try:
             with claimed_shard(base, shard_id, LeaseTerms(takeover=True)) as writer:
@@ -172,7 +171,7 @@ def _close(base: BaseTable, shard_id: UUID) -> None:
                 failpoint.reach("reshard.flushed")
                 seal(base, writer)
         except FencedError:
-            continue  # somebody has claimed it, and may have written to it
+            continue  # another writer has claimed it, and may have written to it
         except ShardSealedError:
             pass
         return

@@ -1,10 +1,10 @@
 """Repairs across shards: joining twins, and removing merge progress of another table.
 
-**Twins** hold versions of the same keys, and nothing in them tells which is the newest. Their logs do: every
-write was stored in an entry when it was acknowledged, and the store tells when. One of the twins is kept, the
-one that LanceDB would write; of every key that both hold it is given the newest version, as a write like any
-other. The others are flushed and sealed, and merged before it. At each step a read is right or refused, and a
-repair that has died is made again: what was given to the kept shard is the newest then.
+**Twins** hold versions of the same keys without a common order. Their logs have one: every write was stored
+in an entry when it was acknowledged, and the store records the time. One of the twins is kept, the one that
+LanceDB would write; it receives the newest version of every key that both hold, as a normal write. The others
+are flushed and sealed, and merged before it. At each step a read is correct or refused, and a crashed repair
+is repeated: the versions given to the kept shard are then the newest.
 
 **Foreign progress** counts generations as merged that were never flushed. In a clone or copy it is that of
 the table that it came from, and all that the shard has flushed is not merged.
@@ -63,7 +63,7 @@ class ShardRepair:
     where : str
         The object it is about.
     message : str
-        What is wrong with it, and what is done.
+        The problem, and the repair.
     """
 
     kind: ClassVar[str] = "shards"
@@ -92,7 +92,7 @@ class ForgetForeignProgress(ShardRepair):
 
 @dataclass(frozen=True, slots=True)
 class TableShards:
-    """The shards of a table, and the rule by which rows belong to them.
+    """The shards of a table, and the rule that assigns rows to them.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class TableShards:
         return self.values_of([view.manifest for view in snapshot.shards])
 
     def groups(self, snapshot: ReadSnapshot) -> list[tuple[tuple[UUID, ...], bool]]:
-        """Return the shards that are to be joined, and whether they are twins."""
+        """Return the shards to join, and whether they are twins."""
         values = self.values(snapshot)
         twins = find_twins(snapshot, self.router, values)
         known = {shard for group in twins for shard in group}
@@ -129,7 +129,7 @@ class TableShards:
 def repair_shards(
     shards: TableShards, *, dry_run: bool = False, prefer: UUID | None = None, as_clone: bool = False
 ) -> list[ShardRepair]:
-    """Put right what is wrong between shards, or only say what would be done.
+    """Repair problems between shards, or only report what would be done.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def repair_shards(
     dry_run : bool
         Whether to change nothing.
     prefer : UUID, optional
-        The shard whose version of a key counts, where the store cannot tell which was written later.
+        The shard whose version of a key wins, if the store's times do not show which was written later.
     as_clone : bool
         Whether merge progress that shards cannot have is known to be that of the table that this one was
         cloned from. A table that records its place and is elsewhere needs no such word.
@@ -146,10 +146,10 @@ def repair_shards(
     Raises
     ------
     LeaseHeldError
-        A writer of shards that are to be joined is at work.
+        A shard to be joined has an active writer.
     ShardConflictError
         Two versions of a key were written at the same moment, and no shard is preferred; or merge progress is
-        foreign, and nobody knows of which table.
+        foreign, and its table is unknown.
     """
     repairs: list[ShardRepair] = []
     foreign = _foreign(shards.base.latest())
@@ -226,7 +226,7 @@ def _shared(shards: TableShards, snapshot: ReadSnapshot, group: Sequence[UUID]) 
 
 
 def _kept(shards: TableShards, snapshot: ReadSnapshot, group: Sequence[UUID]) -> UUID:
-    """Return the shard that is to be written from now on: the one that LanceDB writes, if it is there."""
+    """Return the shard to keep: the one that LanceDB writes, if it exists."""
     base = shards.base
     active = [view for view in snapshot.shards if view.shard_id in group]
     ids = ShardIds.of(base.details, shards.router.spec, base.identity, made_by_weir=base.has_id)
@@ -287,7 +287,7 @@ def _newest_elsewhere(
     kept: UUID,
     prefer: UUID | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the newest version of every key of which the shard that is kept has an older one."""
+    """Yield the newest version of every key for which the kept shard has an older one."""
     shared = _shared(shards, snapshot, group)
     if shared is None:
         return
@@ -326,7 +326,7 @@ def _written_at(
     for source in snapshot.shard_levels(view).sources:
         if isinstance(source, Generation):
             meta = store.head(layout.page_lookup_path(view.shard_id, source.flushed.path))
-            # Of what was staged the log has no rows.
+            # For staged generations the log has no rows.
             noted = found if source.flushed.published_after is None else exact
             if meta is not None:
                 _raise(noted, keys, pa.table(list(source.index.keys.columns), names), _micros(meta))

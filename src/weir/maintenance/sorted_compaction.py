@@ -1,8 +1,8 @@
 """Compaction of a sorted table: fewer, larger fragments, each of which is sorted.
 
-The library's own compaction puts rows one after the other and would lose their order. Here neighbouring
-small fragments, and those with many deleted rows, are read together, sorted and written anew; one commit
-replaces them. Indexes find the new fragments with the next catch-up.
+The library's own compaction concatenates rows and would lose their order. Here neighbouring small fragments,
+and those with many deleted rows, are read together, sorted and rewritten; one commit replaces them. Indexes
+cover the new fragments after the next catch-up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SortTask:
-    """Write some fragments of the base table anew, as one that is sorted. Picklable, stateless.
+    """Rewrite some fragments of the base table as a sorted one. Picklable and stateless.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class SortedFragments:
 
 
 def plan_sorted(base: BaseTable, *, rows_per_fragment: int, max_deleted: float) -> list[SortTask]:
-    """Return which fragments are to be written anew together.
+    """Return the groups of fragments to rewrite together.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _nbytes(fragment: lance.LanceFragment) -> int:
 
 
 def sort_fragments(task: SortTask) -> SortedFragments:
-    """Write the fragments of one task anew; nothing refers to the new ones yet.
+    """Rewrite the fragments of one task; the new ones are unreferenced until the commit.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def compact_sorted(
 
 
 def _is_committed(base: BaseTable, result: SortedFragments) -> bool:
-    """Whether what the library takes for a conflict was its own commit, of which the answer was lost.
+    """Whether an apparent conflict was our own commit, whose answer was lost.
 
     Otherwise the new fragments are deleted, if that is certain: nothing has taken the place of the old ones.
     Where others have, the library's cleanup deletes them some day.

@@ -191,7 +191,7 @@ def table_status(
     Parameters
     ----------
     values_of : mapping of UUID to mapping
-        Shard values of every shard, for people.
+        Shard values of every shard, as text.
     sharded_by : str
         The shard spec, as text.
     library_note : str
@@ -221,7 +221,7 @@ def _upkeep(store: ObjectStore) -> str:
     try:
         lease = read_upkeep_lease(store)
     except CorruptionError:
-        return ""  # whoever looks after the table next says so
+        return ""  # the next upkeep of the table reports it
     if lease is None or lease_state(lease) != "held":
         return ""
     return f"process {lease.holder.process_id} on {lease.holder.host}"
@@ -259,7 +259,7 @@ def _lease(store: ObjectStore, shard_id: UUID) -> tuple[Lease | None, str]:
     try:
         found = read_lease(store, shard_id)
     except CorruptionError:
-        # It stops the next claim, not whoever wants to know why.
+        # It stops the next claim, but not an inspection of the reason.
         return None, "damaged"
     return found, lease_state(found)
 

@@ -45,5 +45,5 @@ def held_upkeep(store: ObjectStore) -> Iterator[ShardLease]:
 
 
 def read_upkeep_lease(store: ObjectStore) -> Lease | None:
-    """Return what the lease says, or None if nobody has ever looked after the table."""
+    """Return the lease, or None if the table has never had upkeep."""
     return read_lease(store, _NO_SHARD, UPKEEP_LEASE)

@@ -1,10 +1,10 @@
 """Verification of a whole table: every invariant that storage can show.
 
-One plan, tasks that can run anywhere, one report. The table as a whole is looked at first, then every shard
-in a task of its own, then every generation that a shard lists, the indexes of the base table, and its rows.
+One plan, tasks that can run anywhere, one report. The table as a whole is checked first, then every shard in
+a separate task, then every listed generation, the indexes of the base table, and its rows.
 
-Others may write, merge and collect meanwhile. So what was found is looked at again, and only what is found
-every time is reported.
+Other processes may write, merge and collect meanwhile. So findings are checked again, and only persistent
+ones are reported.
 """
 
 from __future__ import annotations
@@ -131,14 +131,14 @@ def verify_table(
 
 
 def _shards_of(findings: Collection[Finding]) -> Collection[UUID] | None:
-    """Return which shards to look at again; None for all, where it takes two to tell."""
+    """Return which shards to check again; None for all, if a finding concerns two."""
     if any(one.check in TWIN_CHECKS for one in findings):
         return None
     return {one.shard_id for one in findings if one.shard_id is not None}
 
 
 def _subject(finding: Finding) -> tuple[str, str]:
-    """Return what a finding is about. What exactly is wrong there may change as the table goes on."""
+    """Return the subject of a finding. The exact problem there may change as the table changes."""
     return finding.check, finding.where
 
 
@@ -155,7 +155,7 @@ def _look(
     facts = TableFacts.of(base)
     shards = [ShardCheck(facts, one) for one in whole.shards if only is None or one.shard_id in only]
     findings = list(whole.findings)
-    # What is gone cannot be read.
+    # A missing file cannot be read.
     base_rows = base_rows and all(one.check != "base.torn" for one in findings)
     results: list[ShardResult] = []
     for result in runner.run(check_shard, shards):

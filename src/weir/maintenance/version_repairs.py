@@ -26,7 +26,7 @@ class VersionRepair:
     where : str
         The manifest of the version.
     message : str
-        What is wrong with it, and what is done.
+        The problem, and the repair.
     version : int
         The version.
     """
@@ -60,7 +60,7 @@ class SetAsideTornVersion(VersionRepair):
 
 @dataclass(frozen=True, slots=True)
 class SetAsideUnreadableManifest(VersionRepair):
-    """The manifest of an older version that nobody can read is set aside; newer versions do not need it."""
+    """Sets aside the unreadable manifest of an older version, which newer versions do not need."""
 
     kind: ClassVar[str] = "unreadable manifest"
 

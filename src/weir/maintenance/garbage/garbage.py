@@ -1,15 +1,14 @@
 """Garbage collection: deletes what no reader, token, consumer, writer or retained version can need.
 
 Lance MemWAL spec, "Garbage Collector"; what is garbage is decided in :mod:`weir.maintenance.garbage.policy`.
-A collection looks at the marks first and then at the roots; takes generations that nobody needs off the
-lists of the shard manifests; marks what is garbage, by compare-and-swap on ``_weir/garbage/marks.json``;
-and deletes what was marked a horizon before and is garbage still. So nothing is deleted that was not
-found to be garbage twice, a horizon apart (invariant I9). The horizon is the time that whoever was reading
-an older state is given to finish. A consumer of the change feed that begins with the oldest changes there are
-may come for just that: see :mod:`weir.snapshots.swept`.
+A collection reads the marks first and then the roots; removes unneeded generations from the lists of the
+shard manifests; marks garbage, by compare-and-swap on ``_weir/garbage/marks.json``; and deletes what was
+marked a horizon ago and is still garbage. So nothing is deleted that was not found to be garbage twice, a
+horizon apart (invariant I9). The horizon gives readers of an older state time to finish. A consumer of the
+change feed that begins with the oldest changes may need just these: see :mod:`weir.snapshots.swept`.
 
-Any number of collections may run at once, and die anywhere: each step may be repeated, and what a mark
-says stays true. Shards are looked at and swept in tasks; manifests and marks are changed here.
+Any number of collections may run at once, and crash anywhere: each step may be repeated, and a mark stays
+valid. Shards are surveyed and swept in tasks; manifests and marks are changed here.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ DEFAULT_FENCE_HORIZON = timedelta(days=1)
 
 
 FieldsToRecord = Callable[[ShardManifest], tuple[ShardFieldValue, ...]]
-"""Returns the shard values that a manifest lacks and its generations tell; none if it lacks none."""
+"""Returns the shard values that a manifest lacks and its generations show; empty if it lacks none."""
 
 
 def collect_garbage(
@@ -84,14 +83,14 @@ def collect_garbage(
     clock: Callable[[], datetime] | None = None,
     fields_to_record: FieldsToRecord | None = None,
 ) -> GarbageReport:
-    """Delete what was garbage a horizon ago and still is, and mark what is garbage now.
+    """Delete what was garbage a horizon ago and still is, and mark current garbage.
 
     Parameters
     ----------
     base : BaseTable
         The base table at any version.
     runner : Runner
-        Executes one task per shard to look at it, and one to delete what is due.
+        Executes one task per shard to survey it, and one to delete what is due.
     horizon : timedelta
         For how long something has to be marked before it is deleted. Readers, flushes and snapshots
         that are under way for longer may fail.
@@ -108,7 +107,7 @@ def collect_garbage(
     clock : callable, optional
         Returns the time, in UTC. Default: the clock of the store.
     fields_to_record : callable, optional
-        Tells what a shard's manifest has to record before the rows are gone that tell it.
+        Returns what a shard's manifest has to record before the rows that show it are deleted.
 
     Raises
     ------
@@ -117,8 +116,8 @@ def collect_garbage(
     ConflictError
         If other collections or flushes got in the way of every attempt.
     CorruptionError
-        If marks, a pin, a consumer, a shard manifest or a MemWAL index cannot be read. Nothing more is
-        deleted than what is certainly garbage.
+        If marks, a pin, a consumer, a shard manifest or a MemWAL index cannot be read. Only what is certainly
+        garbage is deleted.
     """
     _check_option("horizon", horizon, timedelta(0))
     _check_option("fence_horizon", fence_horizon, _LEAST_FENCE_HORIZON)
@@ -162,7 +161,7 @@ def _check_option(name: str, value: timedelta, least: timedelta) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """A shard, what is needed of it, and what goes off its list."""
+    """A shard, what is needed of it, and what is removed from its list."""
 
     state: ShardState
     roots: ShardRoots
@@ -171,11 +170,11 @@ class _Shard:
 
     @property
     def afterwards(self) -> ShardState:
-        """The shard once nothing is listed that nobody needs."""
+        """The shard after unneeded generations are removed from its list."""
         return replace(self.state, latest=self.shortened(self.state.latest))
 
     def shortened(self, manifest: ShardManifest) -> ShardManifest:
-        """Return a manifest without what nobody needs."""
+        """Return a manifest without unneeded generations."""
         left = tuple(one for one in manifest.flushed_generations if one.path not in self.off_the_list)
         if len(left) == len(manifest.flushed_generations):
             return manifest
@@ -201,12 +200,12 @@ class _Collection:
     fields_to_record: FieldsToRecord
     on_progress: Callable[[int, int], None]
     has_torn_history: bool = False
-    """Whether versions below the newest are torn whose sizes do not tell it."""
+    """Whether versions below the newest are torn without showing in their sizes."""
 
     def run(self) -> GarbageReport:
-        # The order matters. What is due is due by a time and by marks from before everything else is
-        # looked at. The base table is looked at before the shards: what it lacks they still list. And
-        # what is newly marked gets a time from after everything was looked at.
+        # The order matters. What is due is determined by a time and marks read before everything else. The
+        # base table is read before the shards: what it lacks they still list. And new marks get a time taken
+        # after everything was read.
         store = self.base.store
         now = self.clock()
         marks = read_marks(store)
@@ -247,7 +246,7 @@ class _Collection:
     def _alive(self, now: datetime) -> tuple[Alive, tuple[TableVersion, ...]]:
         """Return what is alive, and the versions of the base table to remove."""
         store = self.base.store
-        # What is collected is in this version alone: it has to outlive a loss of power.
+        # Collected rows exist only in this version: it has to survive a power loss.
         base = self.base.latest() if self.dry_run else self.base.latest_to_change()
         versions = list_versions(store)
         if not self.dry_run:
@@ -258,7 +257,8 @@ class _Collection:
             spent = {one.version for one in (*base.torn, *torn)}
             versions = tuple(one for one in list_versions(store) if one.version not in spent)
         roots = live_roots(store, now)
-        # What was the newest version at any time since: whoever opened the table then goes on with it.
+        # Every version that was the newest at some time since: readers that opened the table then still use
+        # it.
         opened = latest_at(versions, now - self.horizon)
         recent = tuple(one.version for one in versions if opened is None or one.version >= opened.version)
         if self.version_retention is None or not versions:
@@ -296,7 +296,7 @@ class _Collection:
         try:
             return _Shard(state, roots, off, self.fields_to_record(state.latest))
         except ShardingError as error:
-            # The rows are all that tells which keys the shard owns, and they contradict each other.
+            # Only the rows show which keys the shard owns, and they contradict each other.
             needed = dict.fromkeys(off, f"its rows have to tell what the shard holds: {error.message}")
             return _Shard(state, replace(roots, generations={**roots.generations, **needed}), frozenset(), ())
 
@@ -324,11 +324,11 @@ class _Collection:
         alive: Alive,
         removable: tuple[TableVersion, ...],
     ) -> Marks:
-        """Mark what is garbage, and say what is about to be deleted."""
+        """Mark garbage, and announce what is about to be deleted."""
         removed = {one.version for one in removable}
 
         def marked(marks: Marks) -> Marks:
-            # Other collections may have marked something since; what they have marked stays marked.
+            # Other collections may have added marks since, which are kept.
             found = {
                 shard_id: plan_shard(shard.afterwards, shard.roots, marks.of(shard_id), terms).marks
                 for shard_id, shard in shards.items()
@@ -346,7 +346,7 @@ class _Collection:
         return now_marked
 
     def _is_needed(self, alive: Alive, marks: Marks, now: datetime) -> bool:
-        """Whether somebody has begun to need what is about to be deleted since the roots were looked at."""
+        """Whether something about to be deleted has become needed since the roots were read."""
         begun = set(live_roots(self.base.store, now)).difference(alive.roots)
         return any(swept_part(alive.base, root, marks) is not None for root in begun)
 
@@ -378,7 +378,7 @@ class _Collection:
         published: set[str] = set()
 
         def look(latest: ShardManifest) -> ShardManifest:
-            # Whoever looked at the shard before finds its version taken, and looks again.
+            # Readers of the earlier state of the shard find its version taken, and read again.
             published.update(staged & {one.path for one in latest.flushed_generations})
             return latest
 

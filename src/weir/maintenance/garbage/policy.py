@@ -1,58 +1,57 @@
 """Which objects of a shard are garbage: decided from a listing, the roots and the marks, without I/O.
 
-Lance MemWAL spec, "Garbage Collector". Every rule here is monotonic: what is garbage stays garbage, since
-no new reader, token, flush or claim can come to need it. So an object may be deleted once it has been
-garbage for the horizon, which is the time that whoever needed it before is given to finish.
+Lance MemWAL spec, "Garbage Collector". Every rule here is monotonic: garbage stays garbage, since no new
+reader, token, flush or claim can come to need it. So an object may be deleted once it has been garbage for
+the horizon, which gives earlier users time to finish.
 
-**Generations.** A listed generation is garbage when the base table contains it, every maintained index of
-the base table has caught up with it, and no root needs it. It is taken off the manifest's list first, and
-its directory goes when it has been off the list, and marked, for the horizon. A directory that no list
-has and whose number is below the manifest's ``current_generation`` is one that was taken off, or what a
-flush left behind that failed. No flush can publish it any more: a flush publishes the number that
-``current_generation`` says and moves that on, in one compare-and-swap that checks the epoch and that the
-log is not covered up to the end of its MemTable. A directory whose number is ``current_generation`` or
-above stays, however old: a flush that sleeps may still publish it.
+**Generations.** A listed generation is garbage when the base table contains it, every maintained index of the
+base table has caught up with it, and no root needs it. It is removed from the manifest's list first, and its
+directory is deleted once it has been unlisted and marked for the horizon. An unlisted directory with a number
+below the manifest's ``current_generation`` was removed from the list or left by a failed flush. No flush can
+publish it any more: a flush publishes the number in ``current_generation`` and advances it, in one
+compare-and-swap that checks the epoch and that the log is not covered up to the end of its MemTable. A
+directory with the number ``current_generation`` or above stays, however old: a sleeping flush may still
+publish it.
 
-A staged directory (:mod:`weir.write.flush.staged_generations`) has no number by which to tell. One that the
-newest manifest lists has that manifest's, and is garbage once it is taken off the list; one that is on no
-list when it is everything in it is old enough that nobody publishes it any more.
+A staged directory (:mod:`weir.write.flush.staged_generations`) has no number. One that the newest manifest
+lists is garbage once it is removed from the list; an unlisted one is garbage when everything in it is too old
+to be published.
 
 **Log entries.** An entry is garbage when a generation that the base table contains covers it and no root
-needs it; merged, not only flushed, as the spec has it. A reader asks for the position after the last one
-it knows, and must not take "collected" for "not written yet": what it is missing is merged, and that
-shows in the version of the base table it looks at afterwards (:mod:`weir.snapshots.snapshot`).
-Marks of writes that have changed nothing are covered without a generation, and no version of the base table
-tells a reader that it is missing some. They are kept for the fence horizon, which is far longer than readers
-go without a look at the manifest.
+needs it; merged, not only flushed as in the spec. A reader asks for the position after the last one it knows,
+and must not mistake "collected" for "not written yet": the entries it misses are merged, which shows in the
+version of the base table it reads afterwards (:mod:`weir.snapshots.snapshot`). Marks of writes that changed
+nothing are covered without a generation, and no version of the base table shows a reader that it misses some.
+They are kept for the fence horizon, which is far longer than readers go without rereading the manifest.
 
-**The fence argument (invariant I2).** Take a writer whose epoch has been superseded and that sleeps. It has
-one place to write to, the position after its last entry. Whoever holds that position has a higher epoch,
-because the writer itself has not written there and positions are taken one after the other; and since the
-entry before it is the sleeper's own, it is the *first entry of its epoch*: the fence entry of a claim, or,
-from the released library, which writes no fence when it finds no tail, a data entry. So the first entry of
-every epoch is a guard. As long as it stands, the sleeper's append collides with it, whatever else has been
-collected, and the sleeper learns from it that it is fenced. No other entry is needed for that.
+**The fence argument (invariant I2).** Take a sleeping writer whose epoch has been superseded. It can write
+only to one position, the one after its last entry. An entry there has a higher epoch, because the writer
+itself has not written there and positions are taken one after the other; and since the entry before it is the
+sleeper's own, it is the *first entry of its epoch*: the fence entry of a claim, or a data entry from the
+released library, which writes no fence when it finds no tail. So the first entry of every epoch is a guard.
+As long as it exists, the sleeper's append collides with it, whatever else has been collected, and the sleeper
+learns that it is fenced. No other entry is needed for that.
 
-Guards are kept for the fence horizon, by the time stamp of the object, and the guard of the newest epoch
-for good. After that, Weir's writers are stopped in another way: a writer knows since when its next
-position was certainly free, by a clock that counts sleep. If that is longer ago than
-:data:`~weir.write.fencing.MAX_UNCERTAIN_SECONDS`, or if its last append may have been made
-although its answer was lost, it looks at the newest manifest before it appends, and refuses if the epoch is
-not its own any more. If the append itself comes back that late, it looks once more, and does not acknowledge
-a position that is covered: positions are only collected when they are covered, and coverage never goes back,
-so an uncovered position was never collected, and the append was in its place. The fence horizon is far longer
-than that limit. What such an append has left lies below ``replay_after_wal_entry_position``, where nobody
-looks, and is collected like a fence entry, since it may look like one.
+Guards are kept for the fence horizon, by the time stamp of the object, and the guard of the newest epoch for
+good. After that, Weir's writers are stopped in another way: a writer knows since when its next position was
+certainly free, by a clock that counts sleep. If that is longer ago than
+:data:`~weir.write.fencing.MAX_UNCERTAIN_SECONDS`, or if its last append may have succeeded although its
+answer was lost, it reads the newest manifest before it appends, and refuses if the epoch is no longer its
+own. If the append itself returns that late, it reads the manifest again, and does not acknowledge a covered
+position: positions are only collected when covered, and coverage never shrinks, so an uncovered position was
+never collected, and the append is valid. The fence horizon is far longer than that limit. An entry left by
+such an append is below ``replay_after_wal_entry_position``, where it is never read, and is collected like a
+fence entry, since it may look like one.
 
-A claim that sleeps between raising the epoch and writing its fence may find the fence's place collected
-too. Only a claim with a higher epoch can have covered it, so the claim looks at the newest epoch once its
-fence stands, and gives up if it is not its own any more. Writers of the released library check nothing;
-for them the fence horizon is how long they may sleep.
+A claim that sleeps between raising the epoch and writing its fence may find the fence's position collected
+too. Only a claim with a higher epoch can have covered it, so the claim reads the newest epoch after writing
+its fence, and gives up if that is no longer its own. Writers of the released library check nothing; for them
+the fence horizon is how long they may sleep.
 
 **Shard manifests.** They are deleted from the lowest version up, one by one, so that a version that exists
-proves that none above it was collected (:mod:`weir.log.manifest_store`). The newest stays, those that
-roots name and everything above them, and the two at the place where the merged generations end, which say
-up to where the log may be collected.
+proves that none above it was collected (:mod:`weir.log.manifest_store`). Kept are the newest, those that
+roots name and everything above them, and the two at the end of the merged generations, which say up to where
+the log may be collected.
 """
 
 from __future__ import annotations
@@ -84,14 +83,14 @@ _STEPS_PER_HORIZON = 8
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The times a collection goes by.
+    """The reference times of a collection.
 
     Parameters
     ----------
     now : datetime
-        The time before anything was looked at, in UTC: what is due is due by this time.
+        The time before anything was read, in UTC, which decides what is due.
     marked_at : datetime
-        The time after everything was looked at: since when something newly found is garbage.
+        The time after everything was read, used for new marks.
     horizon : timedelta
         For how long something has to be marked before it is deleted.
     fence_horizon : timedelta
@@ -106,7 +105,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class KeptObjects:
-    """What is not garbage although one might think so.
+    """Objects that look like garbage but are needed.
 
     Parameters
     ----------
@@ -133,7 +132,7 @@ class ShardPlan:
     due_log, due_manifests, due_directories
         Those of them whose horizon has passed.
     marks : ShardMarks
-        What is to be marked, and since when: everything that is garbage.
+        The marks for all garbage, with their times.
     kept : tuple of KeptObjects
         What stays, and why.
     """
@@ -149,12 +148,12 @@ class ShardPlan:
 
     @property
     def is_due(self) -> bool:
-        """Whether anything is to be deleted now."""
+        """Whether there is anything to delete now."""
         return bool(self.due_log or self.due_manifests or self.due_directories)
 
 
 def off_the_list(manifest: ShardManifest, roots: ShardRoots) -> tuple[FlushedGeneration, ...]:
-    """Return the generations that ``manifest`` lists and nobody needs, by ascending number."""
+    """Return the unneeded generations that ``manifest`` lists, ascending."""
     return tuple(
         sorted(
             (one for one in manifest.flushed_generations if not _why_listed(one, roots)),
@@ -188,9 +187,9 @@ def plan_shard(state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: T
     Parameters
     ----------
     state : ShardState
-        The shard. What is to go off the list is off the list already.
+        The shard, after unneeded generations were removed from its list.
     roots : ShardRoots
-        What is needed, looked at after the marks were read.
+        What is needed, read after the marks.
     marks : ShardMarks
         What has been marked so far. Nothing else can be due.
     terms : Terms
@@ -225,7 +224,7 @@ def plan_shard(state: ShardState, roots: ShardRoots, marks: ShardMarks, terms: T
 
 
 def with_due(swept: Swept, plan: ShardPlan) -> Swept:
-    """Return what collections have set out to delete, together with what is due in a plan."""
+    """Return what collections are about to delete, including what is due in a plan."""
     return Swept(
         max((swept.log, *plan.due_log)),
         max((swept.manifests, *plan.due_manifests)),
@@ -234,7 +233,7 @@ def with_due(swept: Swept, plan: ShardPlan) -> Swept:
 
 
 def without_due(plan: ShardPlan) -> ShardPlan:
-    """Return a plan that marks what it marks, and deletes nothing."""
+    """Return the plan with its marks but without deletions."""
     return replace(plan, due_log=(), due_manifests=(), due_directories=())
 
 
@@ -325,7 +324,7 @@ def _garbage_manifests(state: ShardState, roots: ShardRoots, kept: list[KeptObje
 
 
 def _marked(steps: Iterable[Step], garbage: Sequence[int], terms: Terms) -> tuple[Step, ...]:
-    """Return the steps, without what is no garbage any more, and with what has become garbage.
+    """Return the marks, without what is no longer garbage and with new garbage.
 
     Marks from the future were made while the clock was wrong. They count from now on: otherwise nothing
     would be due until the clock has caught up with them.

@@ -145,7 +145,7 @@ def report_of(
         items += _items_of(state, plan)
         kept += [KeptItem(state.shard_id, one.name, one.reason) for one in plan.kept]
     if versions:
-        # The library knows what only they refer to, and tells when it has removed it.
+        # The library knows what only they reference, and reports what it has removed.
         nbytes = versions_nbytes or sum(one.nbytes for one in versions)
         name = _run("number", [one.version for one in versions], "base table version")
         reason = "superseded for longer than they are retained, without a tag, and pinned by nobody"
@@ -194,7 +194,7 @@ def _run(number: str, numbers: Sequence[int], noun: str, plural: str = "") -> st
 
 
 def _parted(garbage: Sequence[int], due: Sequence[int]) -> Iterator[tuple[Sequence[int], bool]]:
-    """Yield those that are due and those that wait, if there are any, and whether they are due."""
+    """Yield the due ones and the waiting ones, if any, with whether they are due."""
     if due:
         yield due, True
     waiting = garbage[len(due) :]

@@ -1,10 +1,10 @@
 """The roots of a table: what its versions, snapshot tokens and feed consumers need.
 
-The newest version of the base table says what is merged, and its maintained indexes how far they are.
-Every version that exists needs the generations that its own MemWAL index lists and has not merged: that
-is what a reader at that version finds besides it. A version that is to be retained with all that could be
-read at its time needs every generation above its merge progress. A token or a consumer names manifests:
-it needs them, those generations they list that its base version lacks, and the log from a position on.
+The newest version of the base table records what is merged, and how far its maintained indexes are. Every
+version that exists needs the generations that its own MemWAL index lists and has not merged: a reader at that
+version combines it with these. A version retained with everything readable at its time needs every generation
+above its merge progress. A token or a consumer names manifests: it needs them, those generations they list
+that its base version lacks, and the log from a position on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Alive:
     recent : tuple of int
         Those of them that were the newest at some time within the horizon.
     retained_from : int, optional
-        The oldest version that is to be retained with all that could be read at its time.
+        The oldest version to retain with everything readable at its time.
     roots : tuple of Root
         Pinned snapshots and feed consumers.
     """
@@ -102,7 +102,7 @@ def progress_of(base: BaseTable, shard_ids: Iterable[UUID]) -> dict[UUID, Progre
 
 @dataclass(slots=True)
 class _Needs:
-    """What is needed of a shard, as it is found out."""
+    """What is needed of a shard, collected step by step."""
 
     generations: dict[str, str] = field(default_factory=dict)
     first_position: int | None = None
@@ -143,7 +143,7 @@ def shard_roots(
         _add_root(alive.base, root, states, needs)
     for shard_id, state in states.items():
         if state.record is not None:
-            # Until a writer of Weir claims the shard and records it anew (weir.log.recorded_sources).
+            # Until a writer of Weir claims the shard and records it again (weir.log.recorded_sources).
             reason = "they tell which repeatable writes the shard has"
             needs[shard_id].add_manifest(state.record.version, reason)
             needs[shard_id].add_position(state.record.replay_after_wal_entry_position + 1, reason)
@@ -192,7 +192,7 @@ def _add_root(
             continue
         need = needs[shard.shard_id]
         need.add_manifest(shard.manifest_version, reason)
-        # Without its base version nobody knows what it lacks: all that its manifest lists is kept.
+        # Without its base version it is unknown what it lacks: everything its manifest lists is kept.
         merged = 0 if details is None else details.merged_generation(shard.shard_id)
         manifest = state.named.get(shard.manifest_version)
         for one in () if manifest is None else manifest.flushed_generations:
@@ -206,10 +206,10 @@ def _add_opened(
     states: Mapping[UUID, ShardState],
     needs: Mapping[UUID, _Needs],
 ) -> None:
-    """Keep on its list what somebody looks for there who opened the table before it was merged.
+    """Keep generations listed that readers which opened the table before their merge still need.
 
-    LanceDB, and whoever asks the library's scanner, reads the version that he has opened, and beside it the
-    generations that the newest manifests list: what is missing from both is missing from the answer.
+    LanceDB, and users of the library's scanner, read the version they have opened together with the
+    generations that the newest manifests list: rows missing from both are missing from the result.
     """
     merged = {
         shard_id: [

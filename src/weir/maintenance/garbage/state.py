@@ -62,9 +62,9 @@ class Coverage:
     Parameters
     ----------
     position : int
-        The last position that is covered; 0 if none is, or if the manifests do not tell.
+        The last covered position; 0 if none is, or if the manifests do not show it.
     told_by : int
-        The lowest manifest version that has to stay so that this can be told again.
+        The lowest manifest version that must be kept so that this can be determined again.
     beyond : int, default 0
         The last position up to which manifests cover more without a further generation: fences, and marks
         of writes that have changed nothing. No later than ``position`` if there are none.
@@ -157,8 +157,8 @@ class ShardRoots:
 def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], ShardManifest]) -> Coverage:
     """Return up to where the generations up to ``merged`` cover the log.
 
-    It is told by the manifest that published the last of them, and that it is this one by the manifest
-    before it: later ones may cover more of the log, without publishing anything.
+    The manifest that published the last of them shows it, and the manifest before that one identifies it:
+    later ones may cover more of the log without publishing anything.
 
     Parameters
     ----------
@@ -188,15 +188,15 @@ def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], Shar
     first = first_beyond(merged)
     if merged and 0 < first < len(versions):
         published, before = read(versions[first]), read(versions[first - 1])
-        # Of several generations published at once, only what they follow is certainly merged.
+        # If several generations were published at once, only what precedes them is certainly merged.
         covering = published if published.current_generation == merged + 1 else before
         position, told_by = covering.replay_after_wal_entry_position, versions[first - 1]
     else:
-        # It cannot be told, but once the next generation is merged it can.
+        # It is unknown, until the next generation is merged.
         position, told_by = 0, versions[max(first_beyond(merged + 1) - 1, 0)]
     newest = read(versions[-1])
     beyond = newest.replay_after_wal_entry_position
     if newest.current_generation == merged + 1 and beyond > position:
-        # All generations are merged, so that it alone tells enough.
+        # All generations are merged, so it alone is sufficient.
         return Coverage(position, newest.version, beyond)
     return Coverage(position, told_by)

@@ -1,7 +1,7 @@
 """Surveying one shard for a garbage collection: one listing, a few manifests, the epochs in its log.
 
-What is looked at never changes once it is written, apart from what another collection deletes meanwhile;
-then the shard is looked at once more.
+The objects read never change once written, except that another collection may delete some meanwhile; then the
+shard is surveyed again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Survey", "survey_shard"]
 _log = get_logger(__name__)
 _MAX_ATTEMPTS = 8
 _OPENING_BYTES = 64 * 1024
-"""What is read of a log entry without a trailer: enough for a schema of some hundred columns."""
+"""How much to read of a log entry without a trailer: enough for a schema of some hundred columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Survey:
     merged : int
         Its newest merged generation.
     fences_since : datetime
-        Entries that are older fence nobody, but for the newest fence.
+        Older entries fence no writer, except for the newest fence.
     named : tuple of int, default ()
         Manifest versions that roots name.
     """
@@ -58,7 +58,7 @@ class Survey:
 
 
 class _MovedError(Exception):
-    """Another collection has deleted what was being looked at."""
+    """Another collection has deleted an object being read."""
 
 
 def survey_shard(survey: Survey) -> ShardState | None:
@@ -69,7 +69,7 @@ def survey_shard(survey: Survey) -> ShardState | None:
     CorruptionError
         A shard manifest is broken.
     ConflictError
-        Other collections kept deleting what was being looked at.
+        Other collections kept deleting objects being read.
     """
     for _ in range(_MAX_ATTEMPTS):
         try:
@@ -104,7 +104,7 @@ def _look(survey: Survey) -> ShardState | None:
 
 
 def _record(versions: Sequence[int], manifests: _Manifests) -> ShardManifest | None:
-    """Return what tells how far sources have got; None if the newest manifest tells it, or none does."""
+    """Return the record of source progress; None if the newest manifest has it, or none does."""
     if manifests.read(versions[-1]).sources is not None:
         return None
     older = (manifests.read(version) for version in reversed(versions[:-1]))
@@ -126,7 +126,7 @@ class _Listing:
         prefix = f"{layout.shard_directory(shard_id)}/"
         for meta in {one.path: one for one in objects}.values():
             first, _, rest = meta.path.removeprefix(prefix).partition("/")
-            # What is not named by the format is not Weir's to delete.
+            # Objects with names outside the format are not Weir's to delete.
             try:
                 if first == "manifest":
                     listing.manifests[layout.parse_manifest_name(rest)] = meta.size
@@ -194,9 +194,9 @@ class _Manifests:
 class _Epochs:
     """Finds where in the log epochs begin, without reading every entry.
 
-    Epochs never go down along the log. So between two entries of one epoch there is no other, and the
-    places where they change are found by halving. And an entry that stands alone was kept as a fence by
-    an earlier collection, which has removed what was around it.
+    Epochs never decrease along the log. So between two entries of one epoch there is no other, and the
+    positions of changes are found by bisection. And an isolated entry was kept as a fence by an earlier
+    collection, which removed its neighbours.
     """
 
     def __init__(self, survey: Survey, log: Mapping[int, LogObject]) -> None:
@@ -284,7 +284,7 @@ class _Epochs:
             trailer = stored_trailer(self._store, path)
             if trailer is not None:
                 return trailer.writer_epoch
-        # Without a trailer, or with a damaged one, the metadata of the schema tells.
+        # Without a trailer, or with a damaged one, the schema's metadata has it.
         with suppress(CorruptionError):
             opening = self._store.get_range(path, 0, _OPENING_BYTES)
             return wal_entry.decode_header(opening, where=where).writer_epoch

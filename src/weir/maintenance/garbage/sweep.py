@@ -75,7 +75,7 @@ def _delete_directories(sweep: Sweep) -> None:
         versions = f"{layout.generation_path(sweep.shard_id, name)}/_versions/"
         for path in paths:
             (heads if path.startswith(versions) else rest).append(path)
-    # Without its manifest no dataset can be opened: nobody finds half a generation.
+    # Without its manifest no dataset can be opened: half a generation is never read.
     sweep.store.delete(heads)
     failpoint.reach("garbage.between_deletes")
     sweep.store.delete(rest)

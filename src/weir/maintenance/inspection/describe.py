@@ -88,12 +88,12 @@ def manifest_facts(manifest: ShardManifest, specs: Mapping[int, ShardSpec]) -> d
 
 
 def header_facts(header: WalEntryHeader) -> dict[str, Any]:
-    """Return what a log entry says of itself."""
+    """Return the metadata of a log entry."""
     return _members(header)
 
 
 def entry_facts(entry: WalEntry, nbytes: int) -> dict[str, Any]:
-    """Return what a log entry says, but for its rows."""
+    """Return the content of a log entry, except its rows."""
     return {
         **header_facts(entry.header),
         "nbytes": nbytes,
@@ -138,7 +138,7 @@ def first_details_facts(details: FirstIndexDetails) -> dict[str, Any]:
 
 
 def mem_wal_facts(mem_wal: MemWal) -> dict[str, Any]:
-    """Return what the index says of a MemWAL."""
+    """Return the index's record of a MemWAL."""
     entries = mem_wal.entries
     return {
         "region": mem_wal.region,

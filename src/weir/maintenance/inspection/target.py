@@ -26,7 +26,7 @@ _SHORT_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to look at.
+    """What to inspect.
 
     Parameters
     ----------
