@@ -1,7 +1,7 @@
 """The requests about shards made while a table is opened, so that the first read starts from there.
 
-Nothing follows from it: the read asks whether it is still so. Only the shard of tables without a rule is
-looked at, whose id is known before anything is read.
+It is only a hint: the read checks whether it still holds. Only the shard of unsharded tables is checked,
+whose id is known before anything is read.
 """
 
 from __future__ import annotations

@@ -3,16 +3,15 @@
 Manifests are versioned from 1 and immutable; an update is a put-if-absent at the next version, so of
 two processes that compete one wins and the other loads what the winner wrote.
 
-Garbage collection deletes old versions, always the lowest one first. So a manifest that is still there
-proves that none above it has been deleted, and that is what everybody asks who cannot tell "never
-written" from "collected": a reader that finds nothing after the versions it knows looks whether the
-manifest it began with is still there, and a committer that found its version free looks whether the
-manifest it went on from is. Otherwise a process that sleeps for long could take an old manifest for the
-newest, or publish where nobody looks.
+Garbage collection deletes old versions, always the lowest one first. So an existing manifest proves that none
+above it has been deleted, which distinguishes "never written" from "collected": a reader that finds nothing
+after the versions it knows checks whether the manifest it began with still exists, and a committer that found
+its version free checks the manifest it continued from. Otherwise a process that sleeps for long could take an
+old manifest for the newest, or publish where it is never read.
 
-It has to be the same manifest, not only one of that version: another process that slept may have put its
-own there after the first was collected, and not have taken it back yet. Each carries the random stamp of
-its commit, by which they are told apart.
+It has to be the same manifest, not just one with that version: another sleeping process may have put its own
+there after the first was collected, and not have removed it yet. Each carries the random stamp of its commit,
+which distinguishes them.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def list_shards(store: ObjectStore) -> tuple[UUID, ...]:
 
 @lru_cache(maxsize=4096)
 def _shard_id(name: str) -> UUID | None:
-    """Return the id of the shard whose directory has a name, or None if it is none of a shard."""
+    """Return the shard id of a directory name, or None if it is not that of a shard."""
     try:
         return UUID(name)
     except ValueError:
@@ -103,9 +102,9 @@ def read_latest_manifest(
     shard_id : UUID
         The shard.
     known : ShardManifest, optional
-        The newest manifest as it was returned earlier: only later ones are looked for, which costs two
-        requests in one wave when there is none. Without it, the version hint before them; a listing more,
-        and what it shows, where the released library wrote the hint.
+        The newest manifest as returned earlier: only later ones are searched, which takes two requests in one
+        wave if there is none. Without it, the version hint is read first, and if the released library wrote
+        the hint, also a listing and what it shows.
 
     Raises
     ------
@@ -140,7 +139,7 @@ def read_latest_manifest(
 def read_hinted_manifest(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
     """Return the manifest that the version hint of a shard means, which most often is the newest.
 
-    Two requests, one after the other, of which the second is not made where there is no hint of Weir's.
+    Two sequential requests; the second is skipped without a hint by Weir.
     """
     hint = _read_hint(store, shard_id)
     if hint is None or not hint.write_id:
@@ -154,8 +153,8 @@ def _newest_after(
 ) -> ShardManifest | None:
     """Return the newest manifest from a version on, or None if that of the version is not the known one.
 
-    It has been collected then, and perhaps those after it as well: that nothing follows means nothing. So it
-    is to be looked at after its successor was not found.
+    Then it was collected, and perhaps those after it too, so the absence of a successor means nothing. Hence
+    it has to be checked after its successor was not found.
     """
     read = partial(read_manifest_version, store, shard_id)
     latest: ShardManifest | None = None
@@ -172,7 +171,7 @@ def _newest_after(
 
 
 def _is_same(manifest: ShardManifest, found: ShardManifest | None) -> bool:
-    """Whether what stands at the version of a manifest is that manifest."""
+    """Whether the stored manifest of a version is that very manifest."""
     return _has_stamp(manifest.write_id, found) if manifest.write_id else found == manifest
 
 
@@ -197,7 +196,7 @@ def _refuse_gone(
 ) -> None:
     """Refuse a newest manifest that is older than the one the version hint means."""
     if hint is not None and hint.proved and hint.version > (0 if found is None else found.version):
-        # It is written after the manifest, and what is collected is never the newest.
+        # It is written after the manifest, and the newest is never collected.
         raise CorruptionError(
             f"the manifest of shard {shard_id} is gone: its version hint says {hint.version}, and "
             + ("there is none" if found is None else f"the newest there is has version {found.version}"),
@@ -207,7 +206,7 @@ def _refuse_gone(
 
 
 def _read_listed(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:
-    """Return the newest manifest that a listing shows: above one that stands where nobody looks."""
+    """Return the newest manifest in a listing, above one that was published out of reach."""
     for version in sorted(_listed_versions(store, shard_id), reverse=True):
         manifest = read_manifest_version(store, shard_id, version)
         if manifest is not None:
@@ -230,8 +229,7 @@ def commit_manifest(
 ) -> ShardManifest | None:
     """Publish ``manifest`` as the version it carries.
 
-    A fresh write id is stamped into it, by which a commit whose answer was lost is recognised as our
-    own (invariant I4).
+    It gets a fresh write id, which identifies a commit whose answer was lost as our own (invariant I4).
 
     Parameters
     ----------
@@ -240,17 +238,17 @@ def commit_manifest(
     manifest : ShardManifest
         What to publish.
     after : ShardManifest, optional
-        The manifest that it goes on from, of the version before; None for the first of a shard.
+        The manifest of the previous version that it continues from; None for the first of a shard.
     absent : Wave, optional
-        Of the first: begun before nothing was found of the shard. In so short a time nobody has made it and
-        collected what was made first.
+        For the first manifest: begun before the shard was found missing. In so short a time it cannot have
+        been created and collected.
 
     Returns
     -------
     ShardManifest or None
-        The manifest as published, or None if another process took the version. After a sleep so
-        long that garbage collection has passed the version, None can also mean that nobody can tell
-        any more; who finds its change in the newest manifest has made it.
+        The manifest as published, or None if another process took the version. After a sleep so long that
+        garbage collection has passed the version, None can also mean that the outcome is unknown; if the
+        change is in the newest manifest, it was made.
     """
     stamped = replace(manifest, write_id=secrets.token_bytes(16))
     path = layout.manifest_path(manifest.shard_id, manifest.version)
@@ -278,7 +276,7 @@ def commit_manifest(
 
 
 def refuse_another_history(store: ObjectStore, known: ShardManifest) -> None:
-    """Refuse to go on from a manifest that is gone, if none is newer: the newest is never collected.
+    """Refuse to continue from a missing manifest if none is newer: the newest is never collected.
 
     Raises
     ------
@@ -297,10 +295,10 @@ def refuse_another_history(store: ObjectStore, known: ShardManifest) -> None:
 
 
 def _is_in_line(store: ObjectStore, manifest: ShardManifest, after: ShardManifest | None) -> bool:
-    """Whether a manifest that has just been put follows the one it goes on from.
+    """Whether a manifest that was just put follows the one it continues from.
 
-    If that is still there, nothing from its version on was ever collected, and the name was free because
-    nobody had taken it.
+    If that still exists, nothing from its version on was ever collected, and the name was free because it had
+    not been taken.
     """
     shard_id, version = manifest.shard_id, manifest.version
     if after is not None and _is_there(store, after):
@@ -312,8 +310,8 @@ def _is_in_line(store: ObjectStore, manifest: ShardManifest, after: ShardManifes
         return True
     following = layout.manifest_path(shard_id, version + 1)
     if version in versions and version + 1 not in versions and store.head(following) is None:
-        # A gap above it: the version had been collected, and this one stands where nobody looks. A listing
-        # takes a while, and may show what came last and not what came before that: hence the second look.
+        # A gap above it: the version had been collected, and this one is out of reach. A listing takes a
+        # while, and may show the last object but not an earlier one: hence the second check.
         store.delete([layout.manifest_path(shard_id, version)])
         _log.warning("shard.manifest_out_of_line", shard=str(shard_id), version=version, newest=newest)
     return False

@@ -13,7 +13,7 @@ __all__ = ["read_lease"]
 
 
 def read_lease(store: ObjectStore, shard_id: UUID, path: str | None = None) -> Lease | None:
-    """Return what the lease of a shard says, or None if nobody has ever taken it.
+    """Return the lease of a shard, or None if it was never taken.
 
     Parameters
     ----------

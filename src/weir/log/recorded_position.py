@@ -1,8 +1,8 @@
 """The position a log has reached, according to records elsewhere.
 
-A position without an entry is the end of a log for everybody. So an entry that is deleted outright would
-take rows that were acknowledged out of sight, and nobody would know. What remembers is the lease: its holder
-writes down how far it has come whenever it renews or releases it.
+A position without an entry is the end of a log for every reader. So deleting an entry directly would hide
+acknowledged rows unnoticed. The lease protects against this: its holder records the log position whenever it
+renews or releases it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _log = get_logger(__name__)
 def recorded_position(store: ObjectStore, shard_id: UUID) -> int:
     """Return a position that the log of a shard has reached for certain; 0 if nothing is recorded.
 
-    One round trip. To be asked before the log is looked at. A lease that cannot be read says nothing here:
-    reads do not depend on it, and whoever claims the shard is told.
+    Takes one round trip. Must be read before the log. An unreadable lease is ignored here: reads do not
+    depend on it, and a claim of the shard reports it.
     """
     try:
         found = read_lease(store, shard_id)

@@ -3,8 +3,8 @@
 Writers of the released library leave Weir's record out of their manifests, and take over what Weir's have
 left in the log. Then the newest manifest that has the record still says what was true where its own replay
 started, and the log entries after that, up to where the newest manifest's starts, say what has come since.
-Garbage collection keeps both for as long as the newest manifest has no record, and every claim of Weir's
-records anew what it has found (:mod:`weir.write.claim`).
+Garbage collection keeps both as long as the newest manifest has no record, and every claim by Weir records
+again what it has found (:mod:`weir.write.claim`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def recorded_sources(store: ObjectStore, wal: Wal, latest: ShardManifest) -> Sou
     Raises
     ------
     CorruptionError
-        If log entries are gone that tell it.
+        If log entries that show it are gone.
     """
     if latest.sources is not None:
         return latest.sources

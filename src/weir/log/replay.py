@@ -6,10 +6,9 @@ to. Two things follow, and the released library relies on both:
 - An entry whose generation is below the manifest's current one is in a generation, even where
   ``replay_after_wal_entry_position`` is below it: the library lets that lag behind when it flushes a
   MemTable because it is full.
-- Within a log the generations never go back. A writer may die while a MemTable waits for its flush, and
-  leave entries of two generations. Whoever replays them makes two MemTables again, flushes them under the
-  numbers that the entries record, and goes on with the last. Where generations go back, the library refuses
-  the log.
+- Within a log the generations never go back. A writer may die while a MemTable waits for its flush, and leave
+  entries of two generations. Replay rebuilds two MemTables, flushes them under the numbers that the entries
+  record, and continues with the last. The library refuses a log in which generations go back.
 
 Logs of other writers may be otherwise: there a generation that goes back counts as the one before it, so
 that what was written later is flushed later.
@@ -31,7 +30,7 @@ def recorded_generation(item: PositionedEntry) -> int | None:
 
 
 def covered_position(manifest: ShardManifest, entries: Iterable[PositionedEntry]) -> int:
-    """Return the last position of which the rows are in a generation of ``manifest``; -1 if there is none.
+    """Return the last position whose rows are in a generation of ``manifest``; -1 if there is none.
 
     Parameters
     ----------

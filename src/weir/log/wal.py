@@ -27,8 +27,7 @@ T = TypeVar("T")
 
 _MAX_READ_AHEAD = 32
 _FIRST_READ_AHEAD = 4
-"""How many entries are asked for at first where nothing tells how many there are: what is not there costs a
-request, and each further round trip the time of one."""
+"""Entries to request at first if their number is unknown: missing ones cost requests, round trips cost time."""
 
 _DATA = "data"
 """Where a Lance dataset has its rows; beside are indexes and versions."""
@@ -66,7 +65,7 @@ def first_unflushed_position(manifest: ShardManifest) -> int:
 
 
 def stored_trailer(store: ObjectStore, path: str) -> WalTrailer | None:
-    """Return the trailer of an entry, of which nothing else is read; None if it has none.
+    """Return the trailer of an entry without reading the rest; None if it has none.
 
     Raises
     ------
@@ -110,7 +109,7 @@ class Wal:
         return f"{self._store.uri}/{layout.wal_path(self._shard_id, position)} (position {position})"
 
     def place(self, position: int) -> LogPlace:
-        """Return the place of an entry, as it is to name it."""
+        """Return the position of an entry, as recorded in it."""
         return LogPlace(self._shard_id, position)
 
     def append(self, position: int, data: Sequence[Bytes]) -> None:
@@ -126,9 +125,9 @@ class Wal:
         failpoint.reach("wal.after_append")
 
     def remember(self, position: int, entry: WalEntry, held_bytes: int | None = None) -> None:
-        """Cache an entry known to stand at ``position``, so that readers here need not load it."""
+        """Cache an entry known to be at ``position``, so that readers here need not load it."""
         if held_bytes is None:
-            # What surrounds the rows counts too: of small entries it is most of what they take.
+            # Overhead counts too: for small entries it is most of their memory.
             held_bytes = entry.nbytes + batch_overhead(entry.schema) * max(len(entry.batches), 1)
         self._cache.put(self._key(position), entry, held_bytes)
 
@@ -144,8 +143,7 @@ class Wal:
         position : int
             The position.
         remember : bool, default True
-            Whether to cache it, for whoever reads it next. What is read once and in passing should not
-            push out what is read again.
+            Whether to cache it for later reads. One-time reads should not evict entries that are read again.
 
         Raises
         ------
@@ -181,7 +179,7 @@ class Wal:
         return self._cache.get(self._key(position)) is not None
 
     def stands(self, position: int, entry: WalEntry) -> bool:
-        """Whether an entry that was read before is what stands at its position: asks the store."""
+        """Whether an entry read earlier is still what is at its position, according to the store."""
         stored = self._load(position, ".lance" if self._spec_suffix else ".arrow")
         if stored is None:
             return False
@@ -204,8 +202,8 @@ class Wal:
     def _is_never_spec_suffix(self, position: int) -> bool:
         """Whether the entry at a position, absent under one name, need not be looked for under the other.
 
-        A log without a tail shows no entry by which to tell. The one before may still be there: a look
-        at it, once, saves one at every read from then on.
+        A log without a tail has no entry to check. The previous one may still exist: reading it once saves a
+        check at every later read.
         """
         if self._spec_suffix is None and not self._looked_back and position > 0:
             self._looked_back = True
@@ -252,8 +250,8 @@ class Wal:
         manifest : ShardManifest
             The shard's manifest.
         reached : int, default 0
-            A position that the log has reached: on object stores, what is up to there is asked for in the
-            first wave of requests.
+            A position that the log has reached: on object stores, entries up to it are requested in the first
+            wave.
         """
         start = first_unflushed_position(manifest)
         end = max(start, 1) + 1
@@ -274,7 +272,7 @@ class Wal:
         yield from self._read_after(before, end, ahead=1 if self._store.is_local else len(positions))
 
     def _first(self, positions: range) -> list[WalEntry | None]:
-        """Return what stands at some positions under the name that writers use, and learn whether they do."""
+        """Return the entries at some positions under the name writers use, and learn whether they use it."""
 
         def ask(position: int) -> WalEntry | None:
             if position < positions.start:
@@ -288,7 +286,7 @@ class Wal:
                 self._spec_suffix = False
             return entry
 
-        # The one before the first tells by its name what an absent one would be called.
+        # The name of the entry before the first shows what an absent one would be called.
         before = [] if self._store.is_local else [positions.start - 1]
         return self._many([*before, *positions], ask)[len(before) :]
 
@@ -325,9 +323,9 @@ class Wal:
     def refuse_stray(self, before: WalEntry | None, entry: WalEntry, position: int) -> None:
         """Refuse an entry that cannot stand after the one before it.
 
-        While a log has one history the claim of the one before has stopped whoever could have written it. A
-        writer that goes on while a backup takes the place of the table writes far behind the log's new end,
-        where the log gets to some day.
+        Within one history, the predecessor's claim has stopped any writer of such an entry. A writer that
+        continues while the table is replaced by a backup writes far beyond the log's new end, which the log
+        eventually reaches.
 
         Raises
         ------
@@ -335,7 +333,7 @@ class Wal:
             It cannot.
         """
         if before is not None and not entry.header.may_follow(before.header):
-            # Once it is out of the way another one may stand there.
+            # Once it is moved aside, another entry may be there.
             self.forget((position,))
             raise CorruptionError(
                 "the WAL entry is of a writer that was stopped before: it cannot follow the one before it",
@@ -349,11 +347,11 @@ class Wal:
         return cached if isinstance(cached, WalEntry) else None
 
     def measure_from(self, position: int, last: int) -> Iterator[tuple[int, StreamSize]]:
-        """Yield positions from ``position`` to ``last``, each with the rows and bytes that it stands for.
+        """Yield positions from ``position`` to ``last``, each with its number of rows and bytes.
 
-        These are the rows of the entry, or those of the generations that it announces; where there are
-        none, there are no bytes. Ends where an entry does not exist. Of an entry that is not cached only
-        the trailer is read, ahead as in :meth:`read_from`; of one without a trailer some kilobytes besides.
+        These are the rows of the entry, or those of the generations that it announces; without rows there are
+        no bytes. Ends at the first missing entry. For an uncached entry only the trailer is read, ahead as in
+        :meth:`read_from`; without a trailer also some kilobytes.
 
         Raises
         ------
@@ -371,7 +369,7 @@ class Wal:
         entry = cached if isinstance(cached, WalEntry) else None
         size = self._measure_stored(position) if entry is None else StreamSize(entry.num_rows, entry.nbytes)
         if size is not None and not size.rows:
-            # It is small, and may stand for rows that were never in the log.
+            # It is small, and may announce rows that were never in the log.
             entry = entry or self.read(position, remember=False)
             size = StreamSize(0, 0) if entry is None else self._measure_published(entry)
         if size is not None:
@@ -401,7 +399,7 @@ class Wal:
     def _ahead(
         self, position: int, last: int | None, ask: Callable[[int], T | None], ahead: int = 1
     ) -> Iterator[tuple[int, T]]:
-        """Yield what is known of entries from ``position`` on, until nothing is known of one."""
+        """Yield the known facts of entries from ``position`` on, up to the first unknown one."""
         while last is None or position <= last:
             end = position + ahead
             positions = range(position, end if last is None else min(end, last + 1))
