@@ -91,7 +91,7 @@ def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray
 def _take(
     pages: KeyPages, which: npt.NDArray[np.int64], addresses: RowIds, columns: list[str]
 ) -> tuple[npt.NDArray[np.int64], pa.Table | None]:
-    """Read the rows at some addresses, without those that have been deleted."""
+    """Read the rows at some addresses, without deleted ones."""
     if not addresses.size:
         return which, None
     if addresses.size > 1:

@@ -24,9 +24,9 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
     Parameters
     ----------
     what : str
-        What is being read, for people.
+        What is being read, for the message.
     where : str
-        Its location. Of a local dataset, the error names the file that is damaged, if one shows it.
+        Its location. For a local dataset, the error names the damaged file if it can be found.
     condition : str, optional
         The filter it is read with, which may fail on some row: a division by zero, for example.
 
@@ -39,7 +39,7 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
     StorageError
         If the store failed.
     ReadCancelledError
-        If nobody waits for it any more.
+        If the caller no longer waits.
     """
     check_cancelled()
     try:

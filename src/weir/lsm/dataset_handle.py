@@ -32,8 +32,8 @@ class DatasetHandle:
     engine : EngineContext
         Whose cache holds it once it was opened; in another process, that of this one.
     dataset : LanceDataset, optional
-        The dataset where it is open. Here and not in the cache, since what the library holds of a version,
-        files and memory, should be held no longer than somebody reads it. It is not pickled.
+        The open dataset. Kept here and not in the cache, since the library's files and memory for a version
+        should be kept only while it is read. Not pickled.
     """
 
     uri: str

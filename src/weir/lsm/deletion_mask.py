@@ -23,9 +23,9 @@ _OFFSET = np.uint64((1 << 32) - 1)
 class DeletionMask:
     """Row ids that a scan leaves out.
 
-    There are three ways. Lance takes them as a block list, which combines with filters, limits and
-    counts. For a scan of everything it is faster to drop rows afterwards: by their place, where that is plain
-    to tell, and else by row ids that are read along.
+    There are three ways. Lance takes them as a block list, which combines with filters, limits and counts.
+    For a full scan it is faster to drop rows afterwards: by position, if that is simple, otherwise by row ids
+    that are read along.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class DeletionMask:
     def places_in(self, dataset: lance.LanceDataset) -> npt.NDArray[np.int64] | None:
         """Return where the rows stand that are left out, among all of the dataset that it is of, ascending.
 
-        None where row ids do not tell the place: if the dataset itself leaves rows out, or has stable ids.
+        None if row ids do not give the position: if the dataset itself skips rows, or has stable ids.
         """
         if not self._asked:
             self._places = self._places_in(dataset)
@@ -89,7 +89,7 @@ class DeletionMask:
         return int(np.count_nonzero(self.contains(row_ids)))
 
     def in_fragments(self, fragments: Sequence[int]) -> DeletionMask:
-        """Return those that are in some fragments. Row ids have to be addresses."""
+        """Return those in some fragments. Row ids must be addresses."""
         kept = np.isin(self.row_ids >> _FRAGMENT_BITS, np.array(fragments, dtype=np.uint64))
         return DeletionMask(self.row_ids[kept])
 

@@ -49,7 +49,7 @@ def live_mask(base: BaseTable, rows: pa.Table, instant: datetime | None) -> npt.
     Parameters
     ----------
     rows : Table
-        Rows with the column by which they expire.
+        Rows with their expiry column.
     instant : datetime or None
         When. None: now.
     """

@@ -1,8 +1,8 @@
 """Filters: SQL text with Lance's meaning, also for rows in memory.
 
-Lance evaluates filters on what it stores. Rows of the WAL tail are given to it as a data set in
-memory, with only the columns the filter names, so that one engine decides everywhere. Literals are fitted
-to their columns first (:mod:`weir.lsm.fitted_filter`).
+Lance evaluates filters on what it stores. Rows of the WAL tail are passed to it as an in-memory dataset, with
+only the columns the filter names, so that one engine decides everywhere. Literals are fitted to their columns
+first (:mod:`weir.lsm.fitted_filter`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check_filter(schema: pa.Schema, text: str) -> None:
     try:
         _check(serialized, _alike(text))
     except FilterError:
-        # As it was written, for what is said of it.
+        # As written, for error messages.
         _check(serialized, text)
 
 
@@ -84,8 +84,8 @@ def _check(serialized: bytes, text: str) -> None:
     schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     refuse_deep(text, "the filter", where="filter", error=FilterError)
     _evaluate(schema.empty_table(), text)
-    # Lance passes over whatever follows a complete condition; in parentheses that is an error, if they
-    # are not closed by the text itself.
+    # Lance ignores anything after a complete condition; in parentheses that is an error, unless the text
+    # itself closes them.
     if _closes_too_much(text):
         raise FilterError(f"the filter {text!r} closes a parenthesis that it does not open", where="filter")
     _evaluate(schema.empty_table(), text, as_condition=f"({text}\n)")
@@ -149,7 +149,7 @@ def is_of_a_filter(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return what the library says of a filter, less the columns it was shown: they are not all there are."""
+    """Return the library's error for a filter, without its list of columns, which is incomplete."""
     if _NOT_OF_A_ROW in str(error):
         return "an aggregate or a window function has no value for a single row"
     return library_message(error).split(" Valid fields are")[0]

@@ -1,9 +1,9 @@
 """Casting literals of a filter to the types of the columns they are compared with.
 
-Lance takes ``day >= '2026-01-01'`` for a comparison of a date with a text, and refuses it. In SQL the literal
-is a date there. So before a filter goes to Lance, a text or a number that is compared with a column is
-written as a value of the column's type: in comparisons, ``BETWEEN`` and ``IN``, wherever they stand in the
-filter. Everything else stays as it was written.
+Lance treats ``day >= '2026-01-01'`` as a comparison of a date with a text, and refuses it; in SQL the literal
+is a date. So before a filter goes to Lance, a text or number that is compared with a column is rewritten as a
+value of the column's type: in comparisons, ``BETWEEN`` and ``IN``, anywhere in the filter. Everything else is
+unchanged.
 
 A literal between two values of the type, or beyond all of them, keeps its meaning too: with whole numbers
 ``n > 1.5`` is ``n > 1``, and ``n = 1.5`` is true of no row.
@@ -158,7 +158,7 @@ class _Fitting:
         return self._token(at).upper
 
     def _comparison(self, at: int) -> tuple[str, int] | None:
-        """Return a comparison in place of the one that begins at a token, and where that one ends."""
+        """Return the replacement of the comparison that begins at a token, and where that one ends."""
         column = self._column(at)
         if column is None:
             return self._mirrored(at)
@@ -274,7 +274,7 @@ class _Grid:
     least, most : int
         The bounds.
     read : callable
-        Returns how many steps a literal is, not always a whole number; raises ValueError if it is none.
+        Returns a literal in steps of the type, possibly fractional; raises ValueError if it is not one.
     write : callable
         Returns the SQL of a number of steps.
     takes_numbers : bool
@@ -313,7 +313,7 @@ class _Fits:
             ) from error
 
     def exact(self, literal: _Literal) -> str | None:
-        """Return the value that a literal is; None if it is none of the type."""
+        """Return the value of a literal; None if it does not have the type."""
         steps = self.steps(literal)
         if steps != steps.to_integral_value() or not self.grid.least <= steps <= self.grid.most:
             return None
@@ -356,7 +356,7 @@ def _compared(column: _Column, operator: str, literal: _Literal) -> str | None:
 
 
 def _never(column: _Column) -> str:
-    """Return what is true of no row, and null where the column is."""
+    """Return a condition that is true for no row, and null where the column is."""
     return f"{column.text} <> {column.text}"
 
 

@@ -1,9 +1,8 @@
 """Folding the versions of a key under a merge engine: one function, from oldest to newest.
 
-Everything that looks at more than one version of a key calls it: the flush of a MemTable, reads, merges and
-the change feed. It is associative: versions may be folded in parts, and the results folded again. So a part
-keeps what decides about older versions that it has not seen: a delete stays before the row that came
-after it.
+Everything that combines versions of a key calls it: the flush of a MemTable, reads, merges and the change
+feed. It is associative: versions may be folded in parts, and the results folded again. So a part keeps what
+affects older versions that it has not seen: a delete stays before the row that followed it.
 
 Everything is done for all keys at once. Most columns come down to the choice of one version for each key.
 """
@@ -33,7 +32,7 @@ Flags = npt.NDArray[np.bool_]
 def fold(
     engine: MergeEngine, versions: pa.Table, primary_key: Sequence[str], *, is_part: bool = False
 ) -> pa.Table:
-    """Return fewer versions that come to the same, whatever older or newer ones there are besides.
+    """Return fewer versions with the same result, whatever older or newer ones there are.
 
     Parameters
     ----------
@@ -44,13 +43,13 @@ def fold(
     primary_key : sequence of str
         The columns of the key.
     is_part : bool, default False
-        Whether a sum that is beyond the numbers of its type stays at the last of them, rather than to raise:
-        who writes versions down has nobody to tell. Whoever reads that one is told.
+        Whether an overflowing sum is clamped instead of raising, since a flush has no caller to report to.
+        Reading the clamped value raises.
 
     Returns
     -------
     Table
-        Of every key at most two versions: a delete, and the row that came after it.
+        At most two versions per key: a delete, and the row that followed it.
 
     Raises
     ------
@@ -76,7 +75,7 @@ class Settled:
     Parameters
     ----------
     rows : Table
-        Of every key one row, or a tombstone.
+        One row or tombstone per key.
     known : ndarray of bool
         Per row: whether its key is among the older versions.
     unchanged : ndarray of bool
@@ -133,9 +132,9 @@ class _Groups:
     starts : ndarray of int64
         Where the versions of each key begin in ``live``.
     resets : ndarray of int64
-        Of every key the last delete, if there is one, before which nothing counts.
+        For every key the last delete, if any, which cancels everything before it.
     chosen : ndarray of int64 or None
-        Of every key with live versions the one that its row is; None where columns are combined.
+        For every key with live versions, the version that is its row; None if columns are combined.
     """
 
     codes: Rows
@@ -171,7 +170,7 @@ class _Groups:
 
     @property
     def newest(self) -> Rows:
-        """Of every key with live versions the last."""
+        """For every key with live versions the last one."""
         return self.last_of()
 
     def last_of(self, counts: Flags | None = None) -> Rows:
@@ -277,7 +276,7 @@ def _beyond(values: pa.ChunkedArray, groups: _Groups) -> dict[int, int]:
     least = bounds.min if bounds.min else -1
     if int(numbers.min()) * most > least and int(numbers.max()) * most < bounds.max:
         return {}
-    # Near enough to tell which keys to look at: a double loses less than half.
+    # Accurate enough to select the keys to check: the error of a double is less than one half.
     rough = np.add.reduceat(np.abs(numbers.astype(np.float64)), groups.starts)
     found = {}
     for key in np.flatnonzero(rough >= bounds.max / 2).tolist():

@@ -1,9 +1,9 @@
 """The rows of one shard above the base table under a merge engine: one level of already folded rows.
 
-Without an engine a row is live or not, and stays where it is. With one, the row of a key may be in no
-source: it follows from all versions of the key, that of the base table among them. So the versions above the
-base table are read, those of the base table looked up, and what they come to is one level in memory that
-replaces all of them.
+Without an engine a row is live or not, and stays in its source. With one, the row of a key may be in no
+source: it follows from all versions of the key, including that of the base table. So the versions above the
+base table are read, those of the base table looked up, and the result is one level in memory that replaces
+all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["FoldedRows", "folded_rows", "settled_rows"]
 
 
 class FoldedRows:
-    """Of every key that has a version above the base table its row, or a tombstone. Can be pickled.
+    """The row or tombstone of every key with a version above the base table. Can be pickled.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class FoldedRows:
     key_columns : tuple of str
         Primary-key columns.
     identity : Hashable
-        What tells them from every other source of the table, for caches.
+        Identifies them among all sources of the table, for caches.
     """
 
     def __init__(

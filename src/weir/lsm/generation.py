@@ -39,7 +39,7 @@ _NOMINAL_BYTES = 64 * 1024
 
 
 class _Content:
-    """What is loaded of a generation to tell which of its rows are live."""
+    """The parts of a generation that are loaded to determine its live rows."""
 
     def __init__(
         self, index: KeyIndex | None, tombstones: npt.NDArray[np.bool_], row_ids: npt.NDArray[np.uint64]
@@ -54,7 +54,7 @@ class _Content:
 
 
 class Generation:
-    """One flushed generation of a shard. Immutable, so what is read of it is cached per process.
+    """One flushed generation of a shard. Immutable, so reads of it are cached per process.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Generation:
         self.flushed = flushed
         self.path = layout.generation_path(shard_id, flushed.path)
         self.identity: Hashable = ("generation", self.path, fingerprint(row_schema))
-        """What tells this generation from every other source of the table, for caches."""
+        """Identifies this generation among all sources of the table, for caches."""
 
     @classmethod
     def cached(
@@ -102,7 +102,7 @@ class Generation:
         row_schema: pa.Schema,
     ) -> Generation:
         """Return the generation with what this process has opened of it."""
-        # A published snapshot tells less of a generation than a manifest: what one was told is not for all.
+        # A published snapshot says less about a generation than a manifest, so the two are cached separately.
         return store.engine.cache.get_or_load(
             ("generation", namespace, shard_id, flushed, fingerprint(row_schema)),
             lambda: cls(store, namespace, shard_id, flushed, key_columns, row_schema),
@@ -126,7 +126,7 @@ class Generation:
 
     @cached_property
     def columns(self) -> Resolution:
-        """How the table's columns are made of its own; the rows have no field ids any more."""
+        """How the table's columns map to its own; the resulting rows have no field ids."""
         schema = without_field_ids(self._row_schema)
         found = generation_columns(
             self.dataset,
@@ -159,8 +159,8 @@ class Generation:
     def bloom_filter(self) -> BloomFilter | None:
         """Its bloom filter; None where its writer left none, or it is not what was written.
 
-        A damaged filter denies keys that are there. Nothing is in it that the rows do not tell: without
-        it a lookup costs more, and that is all. So a damaged one is reported and left alone.
+        A damaged filter denies existing keys. It has no information beyond the rows: without it a lookup only
+        costs more. So a damaged one is logged and ignored.
         """
         path = f"{self.path}/{layout.BLOOM_FILTER}"
         key = ("bloom", self._namespace, self.path, self.flushed)
@@ -186,10 +186,10 @@ class Generation:
         return self.store.engine.cache.get_or_load(key, load, lambda loaded: loaded[1])[0]
 
     def _written_filter(self) -> int | None:
-        """Return the checksum of the bloom filter that was written, if anything tells it."""
+        """Return the recorded checksum of the Bloom filter, if there is one."""
         if self.flushed.bloom_filter_checksum is not None or self.catalog is None:
             return self.flushed.bloom_filter_checksum
-        # Published snapshots do not tell it, nor do manifests that the library has written since.
+        # Published snapshots do not have it, nor do manifests that the library has written since.
         return self.catalog.checksums.get(layout.BLOOM_FILTER)
 
     def _whole_filter(self, data: Bytes, written: int | None, where: str) -> BloomFilter | None:
@@ -259,7 +259,7 @@ class Generation:
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
             scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
             table = scanner.to_table()
-        # Without a key nothing is looked up: rows of which none replaces another.
+        # Without a key nothing is looked up: no row replaces another.
         keys = KeySet(columns.table(table, where=self.uri).columns) if self._key_columns else None
         if TOMBSTONE in present:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)

@@ -63,7 +63,7 @@ def check_generation_files(
 ) -> tuple[FileDamage, ...]:
     """Compare the files of a generation with the checksums that its catalog has.
 
-    Reads all of them. Files without a checksum are passed over.
+    Reads all of them. Files without a checksum are skipped.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Whether a source can contain rows that match a filter, by its known values.
 
-Of a generation its catalog says them, of the base table its indexes, of the log its rows.
+They come from the catalog of a generation, the indexes of the base table, or the rows of the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def can_match(predicate: Predicate, held: HeldValues) -> bool:
     Parameters
     ----------
     predicate : Predicate
-        What is asked for, by columns of the table.
+        The condition, by columns of the table.
     held : callable
         What the source holds.
     """
@@ -71,7 +71,7 @@ def held_in_generation(catalog: GenerationCatalog, columns: Resolution) -> HeldV
     Parameters
     ----------
     catalog : GenerationCatalog
-        What is known, by columns of the generation.
+        The known values, by columns of the generation.
     columns : Resolution
         Which of them is which.
     """
@@ -125,7 +125,7 @@ def held_in_rows(rows: pa.Table) -> HeldValues:
 
 
 def _between(low: pa.Scalar | None, high: pa.Scalar | None, *, has_nulls: bool) -> ValueSet:
-    """Return the values between two others, inclusive; none of them where there are no such two."""
+    """Return the values between two bounds, inclusive; the empty set if the bounds are invalid."""
     if low is None or high is None or not low.is_valid or not high.is_valid:
         return ONLY_NULL if has_nulls else NO_VALUE
     return ValueSet(lower=ordinal(low), upper=ordinal(high), null=has_nulls)

@@ -1,8 +1,8 @@
 """Fresh sources of a shard in groups, each of which is searched for keys like one source.
 
-A lookup that asked every generation would cost more with every flush. Neighbouring generations share an index
-of their keys instead. Groups double in size towards the older ones, as the levels of an LSM tree do: there
-are as many as the logarithm of the number of generations, and every key is indexed anew as often.
+A lookup in every generation would cost more with every flush. Neighbouring generations share a key index
+instead. Groups double in size towards the older ones, like the levels of an LSM tree: their number is
+logarithmic in the number of generations, and every key is reindexed as often.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def key_groups(cache: ByteBudgetCache, namespace: str, sources: Sequence[FreshSo
         if not isinstance(source, Generation):
             runs.append([source])
             continue
-        # Not every manifest tells how many rows there are.
+        # Not every manifest has the number of rows.
         groups.append((max(source.flushed.physical_rows, 1), [source]))
         while len(groups) > 1 and groups[-2][0] < _GROWTH * groups[-1][0]:
             rows, newer = groups.pop()

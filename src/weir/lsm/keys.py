@@ -26,10 +26,10 @@ _HASHED_TYPES = (pa.int32(), pa.int64(), pa.string(), pa.binary())
 
 
 def _hashed(column: pa.Array) -> pa.Array:
-    """Return a key column as a type whose values the hash of bloom filters tells apart.
+    """Return a key column as a type whose values the Bloom filter hash distinguishes.
 
-    The released library's hash passes over the values of all other types, and Weir's bloom filters
-    have to equal the library's. An index that did the same would compare every key with every key.
+    The released library's hash ignores the values of all other types, and Weir's Bloom filters have to equal
+    the library's. An index that did the same would compare every key with every key.
     """
     column = plain_keys(column)
     kind = column.type
@@ -43,7 +43,7 @@ def _hashed(column: pa.Array) -> pa.Array:
 
 
 def _codes(column: pa.Array) -> npt.NDArray[np.uint64] | None:
-    """Return a number of its own for every value of a key column, or None where 64 bits cannot tell."""
+    """Return a unique number for every value of a key column, or None if 64 bits do not suffice."""
     values = _integers(column)
     if values is None:
         return None
@@ -53,7 +53,7 @@ def _codes(column: pa.Array) -> npt.NDArray[np.uint64] | None:
 
 
 def _integers(column: pa.Array) -> npt.NDArray[Any] | None:
-    """Return the integers that a key column is underneath; None if it is none, or has nulls."""
+    """Return the underlying integers of a key column; None if it has none, or has nulls."""
     if column.null_count or not is_number(column.type):
         return None
     values: npt.NDArray[Any] = plain_keys(column).to_numpy()
@@ -82,7 +82,7 @@ class KeySet:
     def hashes(self) -> npt.NDArray[np.uint64]:
         """A 64-bit number for every key, by which a :class:`KeyIndex` finds it.
 
-        The key itself where it is an integer, which takes no time to make and tells all keys apart.
+        The key itself if it is an integer, which costs nothing and is unique.
         """
         codes = _codes(self.columns[0]) if len(self.columns) == 1 else None
         if codes is not None:
@@ -173,13 +173,13 @@ class KeyIndex:
     def merge(cls, indexes: Sequence[KeyIndex]) -> KeyIndex:
         """Index the rows of several indexes, one after the other; of a key in several the last counts.
 
-        What they have in order is merged, which takes a fraction of what indexing all keys anew does.
+        Their sorted parts are merged, which takes a fraction of reindexing all keys.
         """
         keys = KeySet.concat([one.keys for one in indexes])
         starts = np.cumsum([0, *(len(one.keys) for one in indexes[:-1])])
         hashes = np.concatenate([one.hashes for one in indexes])
         rows = np.concatenate([one.rows + start for one, start in zip(indexes, starts, strict=True)])
-        # A stable sort of what is in order by parts merges them.
+        # A stable sort of sorted parts merges them.
         order = np.argsort(hashes, kind="stable")
         hashes, rows = hashes[order], rows[order]
         is_last = np.ones(len(rows), dtype=bool)

@@ -59,7 +59,7 @@ class Level:
     decided_by : tuple
         Identities of the sources that ``live`` follows from.
     engine : EngineContext
-        Whose cache holds what is read of it.
+        The engine whose cache is used.
     """
 
     shard_id: UUID
@@ -194,9 +194,9 @@ class ShardLevels:
 
     @cached_property
     def settled(self) -> tuple[FreshSource, ...]:
-        """What tells the rows of the shard: the sources, of which the newest row of a key counts.
+        """The sources of the shard's rows, in which the newest row of a key is live.
 
-        Under a merge engine one source takes their place that holds what they come to.
+        Under a merge engine one source with the folded rows replaces them.
         """
         engine, sources = self._base.merge_engine, self.sources
         if engine is None or not sources:

@@ -57,8 +57,8 @@ def literals(values: pa.Array) -> list[str] | None:
 
 def _timestamps(values: pa.Array) -> list[str] | None:
     kind = values.type
-    # Of a literal ``timestamp '...'`` Lance keeps microseconds, and of one with a zone it takes the hour of
-    # the day for one in the column's zone.
+    # Lance keeps only microseconds of a literal ``timestamp '...'``, and reads one with a zone as local time
+    # in the column's zone.
     zone = "None" if kind.tz is None else 'Some("UTC")'
     unit = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}[kind.unit]
     numbers = literals(values.cast(pa.int64()))

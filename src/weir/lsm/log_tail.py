@@ -53,7 +53,7 @@ class TailRun:
 
     @property
     def identity(self) -> Hashable:
-        """What tells this run from every other source of the table, for caches."""
+        """Identifies this run among all sources of the table, for caches."""
         places = (self.shard_id, self.first_position, self.last_position, self._with_published)
         return ("tail", *places, fingerprint(self._schema))
 
@@ -132,8 +132,8 @@ class TailRun:
 def with_run(tail: Sequence[TailRun], newer: TailRun) -> tuple[TailRun, ...]:
     """Return the runs of a tail to which a newer run is added.
 
-    Few runs of similar size keep the work per read small: neighbours of which the older is not much the
-    larger are joined, so a run is rebuilt about as often as its size doubles.
+    A few runs keep the work per read small: neighbours are joined unless the older is much larger, so a run
+    is rebuilt about as often as its size doubles.
     """
     runs = [*tail, newer]
     while len(runs) > 1 and (len(runs) > _MAX_RUNS or len(runs[-2].entries) < 2 * len(runs[-1].entries)):

@@ -51,7 +51,7 @@ def overlay(cache: ByteBudgetCache, namespace: str, sources: Sequence[FreshSourc
     Parameters
     ----------
     cache : ByteBudgetCache
-        Holds what is found.
+        Holds the results.
     namespace : str
         Identity of the table, for the cache.
     sources : sequence of Generation or TailRun

@@ -20,7 +20,7 @@ from weir.sharding.sql import parse, session
 __all__ = ["plain_matches"]
 
 _LONGEST = 4_000
-"""Characters of a filter that is looked at: each level of a condition is copied when it is."""
+"""Longest filter that is evaluated here, in characters: each level of a condition is copied."""
 _DEEPEST = 50
 """How deep conditions may lie in each other: Python has a call for each level."""
 _LOGIC: Mapping[str, Callable[..., pa.ChunkedArray]] = {"AND": pc.and_kleene, "OR": pc.or_kleene}

@@ -24,7 +24,7 @@ from weir.storage.interface import ObjectStore
 __all__ = ["Gone", "staged_rows", "with_published_rows"]
 
 Gone = Callable[[ObjectStore, UUID, int], SnapshotExpiredError]
-"""Returns the error that says that what stands at a position of a shard's log is gone."""
+"""Returns the error for missing data at a position of a shard's log."""
 
 
 def with_published_rows(
@@ -104,7 +104,7 @@ def _catalog(store: ObjectStore, path: str) -> GenerationCatalog | None:
 def _unless_collected(
     store: ObjectStore, shard_id: UUID, position: int, path: str, gone: Gone
 ) -> Iterator[None]:
-    """Tell a generation that is collected while it is read from one that is damaged."""
+    """Distinguish a generation collected during the read from a damaged one."""
     try:
         yield
     except CorruptionError as error:

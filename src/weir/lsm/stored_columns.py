@@ -1,9 +1,9 @@
 """The columns that the rows of a generation were stored with, if the generation itself does not say.
 
-Rows of the released library have no mark of a column that plain Lance has added and no writer of Weir has met
-(:mod:`weir.format.field_births`): they go by when they were stored. The library flushes rows that may have
-been in its log for long, and a column of the same id, name and type may have come in between. So the entries
-of the log count from which it flushed them, as far as they are still there.
+Rows written by the released library have no mark for a column that plain Lance added and no Weir writer has
+seen (:mod:`weir.format.field_births`): the time they were stored decides. The library flushes rows that may
+have been in its log for long, and a column with the same id, name and type may have been added in between. So
+the times of their log entries are used, as far as these still exist.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def stored_columns(
 ) -> pa.Schema:
     """Return the columns of a generation with the time at which it was stored.
 
-    Without those that had gone by when a column of the table came that has their id: no row in it was
-    stored later.
+    Without columns that were gone when a column of the table with their id was added, if no row was stored
+    later.
 
     Parameters
     ----------
@@ -45,12 +45,13 @@ def stored_columns(
     own : Schema
         Its columns, with field ids.
     before : mapping of int to Unmarked
-        What is known of the table's columns in the time before they were marked.
+        The known history of the table's columns before they were marked.
 
     Raises
     ------
     SchemaError
-        Some rows were stored before a column of the same id came, and some later: nothing in them tells.
+        Some rows were stored before a column with the same id was added, and some later: they cannot be
+        distinguished.
     StorageError
         The store failed.
     """
@@ -114,7 +115,7 @@ def _stored_later(store: ObjectStore, shard_id: UUID, generation: int, came: Map
 
 
 def _log(store: ObjectStore, shard_id: UUID) -> list[ObjectMeta]:
-    """Return what there is of a shard's log, in its order."""
+    """Return the existing entries of a shard's log, in order."""
     return sorted(
         store.list(layout.wal_directory(shard_id)),
         key=lambda meta: layout.parse_wal_name(meta.path.rpartition("/")[2]),

@@ -1,7 +1,7 @@
 """How each term of a filter is evaluated in a source: by one of its indexes, or by reading everything.
 
-Lance chooses among the indexes itself when it runs the filter. What is chosen here is what it can do at
-best with the kinds that the source has, by the document's names, so that a plan says why it is fast.
+Lance itself chooses among the indexes when it runs the filter. The choice here is the best it can do with the
+kinds of index in the source, so that a plan explains the speed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _terms(predicate: Predicate) -> Iterator[Where | Anything]:
 
 def _choose(values: ValueSet, type: pa.DataType, kinds: frozenset[str]) -> IndexStrategy:
     single = values.values is not None
-    # All values but some: zones and Bloom filters tell nothing of what is not there.
+    # All values but some: zones and Bloom filters do not help with exclusions.
     negated = not single and values.lower is None and values.upper is None
     if IndexKind.BITMAP in kinds and (single or negated):
         return IndexStrategy.ENUM_BITMAP

@@ -71,7 +71,7 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
 def _ascending(row_ids: RowIds) -> RowIds:
     """Return row ids in order, each once.
 
-    NumPy's own ``unique`` goes by a hash table since 2.3, which takes ten times as long here.
+    NumPy's own ``unique`` uses a hash table since 2.3, which takes ten times as long here.
     """
     ordered = np.sort(row_ids)
     first = np.ones(len(ordered), dtype=np.bool_)

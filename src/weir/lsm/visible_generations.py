@@ -1,7 +1,7 @@
 """The point from which published generations are visible: the log entry that names them, for every reader.
 
-The manifest that lists them is there a moment before, or, if the writer has died in between, until somebody
-claims the shard. Who looks at the manifest then must not show what others, who look at the log, do not.
+The manifest that lists them exists slightly earlier, or, if the writer died in between, until the shard is
+claimed. A reader of the manifest must not show rows that readers of the log do not see.
 """
 
 from __future__ import annotations
