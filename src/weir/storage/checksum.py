@@ -28,7 +28,7 @@ class FileDamage:
     path : str
         The file, relative to the root of the table.
     problem : str
-        What is wrong with it, for people.
+        The problem, as text.
     """
 
     path: str
@@ -74,7 +74,7 @@ def damaged_files(
     written : mapping of str to int
         The checksum of each path.
     sizes : mapping of str to int
-        The size in bytes of what is there. What is not in it is missing.
+        The sizes of existing objects in bytes. Others are missing.
 
     Returns
     -------

@@ -18,9 +18,8 @@ Result = TypeVar("Result")
 class CountingStore(MeteredStore):
     """A store that counts the operations asked of another, by name, failed ones too.
 
-    On an object store each is a round trip (a listing one per 1,000 objects). Counts are taken
-    before the operation starts, are safe to read while others go on, and start at zero again where
-    the store is unpickled.
+    On an object store each is a round trip (a listing one per 1,000 objects). Counts are taken before the
+    operation starts, are safe to read concurrently, and restart at zero when the store is unpickled.
 
     Parameters
     ----------
@@ -47,7 +46,7 @@ class CountingStore(MeteredStore):
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Wrap the same store anew, with no counts."""
+        """Wrap the same store again, with zero counts."""
         return (CountingStore, (self._store,))
 
     def __repr__(self) -> str:
@@ -67,7 +66,7 @@ class CountingStore(MeteredStore):
 
     @property
     def sharing_key(self) -> Hashable:
-        """The store itself: what is asked of others is not counted here."""
+        """The store itself: operations on others are not counted here."""
         return self
 
     def _measured(self, operation: str, ask: Callable[[], Result]) -> Result:

@@ -5,9 +5,9 @@ nothing of LSM trees. Every write is atomic: readers see the whole object or non
 conditional write is decided by the store: of any number of racing writers exactly one wins, in
 whatever process or machine they are.
 
-Paths are text in NFC or any other form, passed through unchanged; ``weir.storage.paths`` says what
-they may hold. Whatever goes wrong is one of the errors of :class:`~weir.errors.StorageError`, except
-a path that cannot be understood, which is a :class:`~weir.errors.UriError`.
+Paths are text in NFC or any other form, passed through unchanged; ``weir.storage.paths`` says what they may
+hold. Every failure is a :class:`~weir.errors.StorageError`, except an invalid path, which is a
+:class:`~weir.errors.UriError`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ gives is ``bytes`` or ``pa.Buffer``, never changes, and stays valid when the obj
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What a store tells about one object without reading it.
+    """The metadata of an object.
 
     Parameters
     ----------
@@ -65,8 +65,7 @@ class ObjectMeta:
 class ObjectStore(ABC):
     """A flat namespace of immutable or conditionally replaced objects.
 
-    Implementations are safe to use from many threads and can be pickled (they open anew on the
-    other side).
+    Implementations are thread-safe and can be pickled (they reopen on the other side).
     """
 
     @property
@@ -91,12 +90,12 @@ class ObjectStore(ABC):
 
     @property
     def engine(self) -> EngineContext:
-        """What is shared with other tables by whatever is read and written here. Default: the process's."""
+        """The engine shared with other tables. Default: that of the process."""
         return default_context()
 
     @property
     def sharing_key(self) -> Hashable:
-        """Equal for stores of which one does what the other does, object for object. Default: the store."""
+        """Equal for stores with the same objects. Default: the store."""
         return self
 
     @property
@@ -172,7 +171,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def head(self, path: str) -> ObjectMeta | None:
-        """Return what is known of the object, or None if there is none."""
+        """Return the metadata of the object, or None if it does not exist."""
 
     @abstractmethod
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
@@ -202,22 +201,22 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
-        """Write the object atomically if there is none.
+        """Write the object atomically if it does not exist.
 
         Raises
         ------
         ObjectExistsError
-            There is one; nothing was changed. On an object store it can be the caller's own, when
-            the response to its first attempt was lost and the client tried again (invariant I4):
-            whoever must tell the difference stamps the content with an identifier.
+            The object exists; nothing was changed. On an object store it can be the caller's own, if the
+            response to its first attempt was lost and the client retried (invariant I4): a caller that needs
+            to know stamps the content with an identifier.
         """
 
     @abstractmethod
     def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
         """Replace the object if its version is still ``expected``; return the new version.
 
-        ``expected`` is what :meth:`head` or an earlier swap returned. On object stores equal content
-        may have an equal version, so content that must be told apart carries something unique.
+        ``expected`` is what :meth:`head` or an earlier swap returned. On object stores equal content may have
+        an equal version, so content that must be distinguishable carries something unique.
 
         Raises
         ------
@@ -229,21 +228,21 @@ class ObjectStore(ABC):
     def copy(self, source: str, target: str) -> None:
         """Write an object that has the content of another, which no byte of it leaves the store for.
 
-        The target is a name that nobody has used: what happens to an object of that name is not said. On a
-        local disk both are one file, so neither may be changed in place, and both count as written now.
+        The target must be an unused name: the effect on an existing object is undefined. On a local disk both
+        are one file, so neither may be changed in place, and both count as written now.
 
         Raises
         ------
         ObjectNotFoundError
             There is no object to copy.
         StorageError
-            The store does not copy this one: S3 none of more than 5 GiB, a file system without hard links
-            none at all. Nothing was written.
+            The store cannot copy it: S3 has a limit of 5 GiB, and a file system may lack hard links. Nothing
+            was written.
         """
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are passed over."""
+        """Delete objects; missing ones are ignored."""
 
     @abstractmethod
     def sync(self, prefix: str) -> None:

@@ -41,14 +41,14 @@ _ABANDONED_AFTER_SECONDS = 3600.0
 class LocalStore(ObjectStore):
     """Objects as files below a directory.
 
-    An object is published with one ``link`` or ``rename`` of a complete file, so readers in any
-    process see all of it or nothing, and a process that dies leaves nothing half-written. Missing
-    directories are made by the first write into them, and removed by the delete that empties them. Only
-    the root is not made again: if it was there and is gone, somebody has removed it with all there was,
-    and a write into an empty one would be acknowledged and lost.
+    An object is published with one ``link`` or ``rename`` of a complete file, so readers in any process see
+    all of it or nothing, and a process that dies leaves nothing half-written. Missing directories are created
+    by the first write into them, and removed by the delete that empties them. Only the root is not recreated:
+    if it existed and is gone, it was removed with everything in it, and a write into an empty one would be
+    acknowledged and lost.
 
-    Nothing is locked: a process that is stopped in the middle of whatever it does holds up nobody. Objects
-    that are swapped have their later versions in ``.weir-swaps`` beside them, which listings do not show
+    There are no locks: a process that is stopped at any point blocks no other. Swapped objects have their
+    later versions in ``.weir-swaps`` beside them, which listings do not show
     (:mod:`weir.storage.local_swaps`).
 
     Parameters
@@ -91,7 +91,7 @@ class LocalStore(ObjectStore):
         self._root_number = self._number_of_root()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Open the same root anew where the store is unpickled."""
+        """Reopen the same root when the store is unpickled."""
         return (_reopen, (self._root, self._fsync, self._unnamed_files))
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class LocalStore(ObjectStore):
     # ------------------------------------------------------------------ reading
 
     def location_of(self, path: str) -> str:
-        """Return the file that holds an object: of one that was swapped that of its newest version."""
+        """Return the file of an object: for a swapped one that of its newest version."""
         location = self._base + check_path(path)
         with contextlib.suppress(OSError):
             head = SwappedObject(location).head()
@@ -162,7 +162,7 @@ class LocalStore(ObjectStore):
                 os.close(descriptor)
 
     def head(self, path: str) -> ObjectMeta | None:
-        """Return what is known of the object, or None if there is none."""
+        """Return the metadata of the object, or None if it does not exist."""
         location = self._base + check_path(path)
         with reporting("Looking at the object", location):
             head = SwappedObject(location).head()
@@ -185,7 +185,7 @@ class LocalStore(ObjectStore):
     # ------------------------------------------------------------------ writing
 
     def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
-        """Write the object atomically if there is none."""
+        """Write the object atomically if it does not exist."""
         location = self._base + check_path(path)
         directory = os.path.dirname(location)
         with reporting("Writing the object", location):
@@ -289,8 +289,7 @@ class LocalStore(ObjectStore):
             if head.number:
                 raise OSError(errno.EOPNOTSUPP, "objects that are swapped are not copied", origin)
             try:
-                # Before there is the new name: whoever deletes what is old and not referred to must not
-                # find it so.
+                # Before the new name exists: it must not look old and unreferenced to a deletion of garbage.
                 os.utime(origin)
                 for _ in range(_ATTEMPTS):
                     try:
@@ -325,7 +324,7 @@ class LocalStore(ObjectStore):
             except FileNotFoundError:
                 self._make_directories(directory)
             except PermissionError as error:
-                # What ext4 says of a directory that is removed while an unnamed file is made in it.
+                # The error of ext4 for a directory removed while an unnamed file is created in it.
                 if error.errno != errno.EPERM or attempt >= _ATTEMPTS_WHEN_REFUSED:
                     raise
                 self._make_directories(directory)
@@ -341,8 +340,7 @@ class LocalStore(ObjectStore):
         raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
 
     def _make_directories(self, directory: str) -> None:
-        # What is written into a directory that has taken the place of one that was removed or moved
-        # away would be of no use to anybody.
+        # A write into a directory that replaced a removed or moved one would be lost.
         if self._root_number is not None and self._number_of_root() != self._root_number:
             raise StorageError(
                 "the directory was removed or moved after it was opened, or another is in its place",
@@ -353,9 +351,9 @@ class LocalStore(ObjectStore):
         if self._root_number is None:
             os.makedirs(self._root, exist_ok=True)
             self._root_number = self._number_of_root()
-        # Only below the root, so that it does not come back by being removed at this very moment. A
-        # parent may be removed as empty in the meantime, or be there and then not any more: the
-        # caller tries again, and is told by its own attempt if a file is in the place.
+        # Only below the root, so that this does not recreate a root being removed. A parent may be removed as
+        # empty meanwhile, or appear and disappear: the caller retries, and its own attempt fails if a file is
+        # in the way.
         with contextlib.suppress(FileNotFoundError):
             parts = directory[len(self._base) :].split("/")
             for end in range(1, len(parts) + 1):
@@ -376,7 +374,7 @@ class LocalStore(ObjectStore):
         for path in paths:
             location = self._base + check_listed_path(path)
             by_directory.setdefault(os.path.dirname(location), set()).add(location)
-        # Deepest first, so that a directory is looked at after those in it.
+        # Deepest first, so that a directory comes after those in it.
         for directory in sorted(by_directory, key=lambda name: name.count("/"), reverse=True):
             self._delete_in(directory, by_directory[directory])
 
@@ -396,7 +394,7 @@ class LocalStore(ObjectStore):
             try:
                 os.rmdir(directory)
             except FileNotFoundError:
-                pass  # somebody else removed it
+                pass  # another process removed it
             except OSError:
                 # Not empty, or not ours to remove. Either way the objects are gone.
                 with contextlib.suppress(OSError):
@@ -435,7 +433,7 @@ class LocalStore(ObjectStore):
             return
         with (
             reporting("The object was written, but making its name durable", directory),
-            # A directory that is gone was emptied: somebody has deleted the object already.
+            # A missing directory was emptied: the object was deleted already.
             contextlib.suppress(FileNotFoundError),
         ):
             self._names.sync(directory)
@@ -475,8 +473,8 @@ def _remove_abandoned(directory: str) -> bool:
     """Remove what dead processes left in a directory that holds nothing else; whether it did."""
     leftovers = []
     try:
-        # Something was just deleted in it: the time by the clock of the file system, which another
-        # machine may run, and by which the files are dated.
+        # Something was just deleted in it, so its time is the file system's clock, which may be another
+        # machine's and which dates the files.
         oldest = os.stat(directory).st_mtime - _ABANDONED_AFTER_SECONDS
         with os.scandir(directory) as entries:
             for entry in entries:

@@ -27,14 +27,13 @@ class DurableNames:
         self._known: set[str] = set()
 
     def forget(self, directory: str) -> None:
-        """Take a directory that was removed, or is to be made again, for one nothing is known of."""
+        """Forget what is known of a directory that was removed or will be recreated."""
         self._known.discard(directory)
 
     def sync(self, directory: str) -> None:
         """Make the entries of a directory durable, and its own entry and those above it.
 
-        What is above is synced once per process and directory: whoever made it may have died before
-        doing so.
+        Parents are synced once per process and directory: their creator may have died before doing so.
         """
         sync_directory(directory)
         if directory in self._known:

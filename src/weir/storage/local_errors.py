@@ -81,7 +81,7 @@ class reporting:  # noqa: N801  (reads as a verb: "with reporting(...)")
     Parameters
     ----------
     what : str
-        What is being done, as in "Writing the object".
+        The action, as in "Writing the object".
     where : str
         The path on this machine.
 

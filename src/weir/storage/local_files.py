@@ -81,7 +81,7 @@ def read_fully(descriptor: int, start: int, length: int) -> Bytes:
 
 
 def status_of(location: str) -> os.stat_result | None:
-    """Return the status of a file, or None if there is none."""
+    """Return the status of a file, or None if it does not exist."""
     try:
         status = os.stat(location)
     except OSError as error:

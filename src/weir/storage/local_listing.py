@@ -16,7 +16,7 @@ _REMEMBERED_DIRECTORIES = 4096
 
 
 class LocalListing:
-    """Finds what a store keeps below its root, and nothing of what it keeps for itself.
+    """Finds the objects below a store's root, without the store's internal files.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class LocalListing:
 
     def __init__(self, base: str) -> None:
         self._base = base
-        # An object below a directory, by which it is told that there are some still.
+        # An object below a directory, which shows that it is not empty.
         self._found_below: dict[str, str] = {}
 
     def objects(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -45,10 +45,10 @@ def _temporary_name() -> str:
 def _finer(on_file: int, now: int) -> int:
     """Return the time of modification for a file that was just written, in nanoseconds since 1970.
 
-    The kernel's clock ticks every few milliseconds, within which an inode may be freed and used again;
-    versions of objects are told apart by the time, so it has to be finer. Our own clock is. But where
-    the file system is that of another machine, its clock is the one that all its clients have in common:
-    if the two are apart, the seconds are the file system's, and what is finer comes from ours.
+    The kernel's clock ticks every few milliseconds, within which an inode may be freed and reused; versions
+    of objects are distinguished by time, so it has to be finer. Our own clock is. But if the file system
+    belongs to another machine, its clock is the one that all its clients share: if the two differ, the
+    seconds come from the file system, and the finer part from ours.
 
     Parameters
     ----------

@@ -1,23 +1,23 @@
 """Lock-free compare-and-swap of files.
 
-The file of an object's own name is its first version, and never changes while the object lives. What replaces
-it by compare-and-swap is put beside it, as ``.weir-swaps/NAME/DIGEST/NUMBER``: the digest is that of the
-first version, the numbers go up from 1, and the highest is what the object holds. A swap links its content
-under the next number, which fails if somebody else has done so. That link decides, and nobody ever waits.
+The file of an object's own name is its first version, and never changes while the object lives. Replacements
+by compare-and-swap are put beside it, as ``.weir-swaps/NAME/DIGEST/NUMBER``: the digest is that of the first
+version, the numbers start at 1, and the highest is the object's content. A swap links its content under the
+next number, which fails if another process has done so. That link decides, and nothing ever waits.
 
-- A process that sleeps between looking and linking may link a number that has come and gone. It stands below
-  the highest, so no reader takes it for anything. The sleeper finds out: versions are removed from the lowest
-  on, and never the last two, so what it has linked is a version if the one that it follows is still there, or
-  if nothing is above it. Number 0 is an empty file, there for the first swap to look at. Versions of the last
-  ten seconds are kept too: who is overtaken by many is told that it went through, unless it sleeps for longer
-  right after the link, and then takes itself for refused.
+- A process that sleeps between reading and linking may link a number that has come and gone. It is below the
+  highest, so readers ignore it. The sleeper finds out: versions are removed from the lowest up, and never the
+  last two, so its link is valid if its predecessor still exists, or if nothing is above it. Number 0 is an
+  empty file, for the first swap to check. Versions of the last ten seconds are kept too: a swap overtaken by
+  many is still recognised as successful, unless its process sleeps for longer right after the link, and then
+  considers itself refused.
 - Deleting the object is one ``unlink`` of its first version, and putting another in its place one ``rename``.
-  Either leaves versions behind that follow something which is not there any more. Nobody looks at them, also
-  if a sleeper adds to them later, and they are removed when somebody passes by.
+  Either leaves versions behind that follow something which no longer exists. They are never read, even if a
+  sleeper adds to them later, and a later operation removes them.
 - A copy of the directory is a copy of the object: nothing depends on what the file system says of a file.
 
-The first versions of an object that is deleted and made anew have to differ, which is what
-:meth:`weir.storage.interface.ObjectStore.compare_and_swap` asks of everything that is swapped.
+The first versions of an object that is deleted and recreated have to differ, which
+:meth:`weir.storage.interface.ObjectStore.compare_and_swap` requires of everything that is swapped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from weir.storage.paths import RESERVED_PREFIX, is_reserved
 __all__ = ["SWAPS", "Head", "SwappedObject", "remove_swaps_of_deleted"]
 
 SWAPS = f"{RESERVED_PREFIX}swaps"
-"""The directory, beside the objects, that has the later versions of those that are swapped."""
+"""The directory beside the objects with the later versions of swapped ones."""
 
 _KEPT = 2
 _KEPT_NANOSECONDS = 10_000_000_000
@@ -54,11 +54,11 @@ class Head:
     location : str
         Where it is.
     status : stat_result
-        What the system says of it.
+        Its file status.
     first : stat_result
-        What the system says of the first version.
+        The file status of the first version.
     mark : stat_result or None
-        What the system says of the file that has the number; None if there is none, before the first swap.
+        The file status of that number; None before the first swap.
     """
 
     number: int
@@ -86,7 +86,7 @@ class SwappedObject:
     def head(self) -> Head | None:
         """Return what the object holds; None if there is no such object."""
         while True:
-            # In this order: if nothing has been swapped by now, what is found next has not been before now.
+            # In this order: if nothing was swapped by now, the file found next was not swapped before.
             was_swapped = bool(_names(self._chains))
             first = status_of(self.location)
             if first is None:
@@ -135,7 +135,7 @@ class SwappedObject:
         Parameters
         ----------
         head : Head
-            The version that is to be followed.
+            The version to follow.
         publish : callable
             Gives the content the name it is passed, or raises :class:`FileExistsError`.
 
@@ -153,13 +153,13 @@ class SwappedObject:
             failpoint.reach("local_swap.before_begin")
             mark = self._begin(chain, head.first)
             if mark is None or max(_numbers(chain), default=0):
-                return None  # somebody has deleted or swapped it: what was begun may have come and gone
+                return None  # another process deleted or swapped it: our attempt may be outdated
             failpoint.reach("local_swap.after_begin")
         failpoint.reach("local_swap.before_link")
         try:
             publish(_version(chain, number))
         except (FileExistsError, FileNotFoundError):
-            return None  # somebody was faster, or has deleted the object and what belonged to it
+            return None  # another process was faster, or deleted the object and its versions
         failpoint.reach("local_swap.after_link")
         follows = (
             _is_same(status_of(_version(chain, head.number)), mark)
@@ -171,7 +171,7 @@ class SwappedObject:
         return chain if follows else None
 
     def _begin(self, chain: str, first: os.stat_result) -> os.stat_result | None:
-        """Make number 0, which the first swap follows, unless somebody else has; return what is there.
+        """Create number 0, which the first swap follows, unless it exists; return it.
 
         None if the object is not there any more.
         """
@@ -186,9 +186,9 @@ class SwappedObject:
         return None
 
     def remove_old(self, newest: int, chain: str) -> None:
-        """Remove versions that nobody needs any more, from the lowest on, and what nothing refers to."""
+        """Remove obsolete versions, from the lowest up, and orphaned ones."""
         failpoint.reach("local_swap.before_removal")
-        # Whoever comes next does what fails now.
+        # The next operation does what fails now.
         with contextlib.suppress(OSError):
             kept_since = os.stat(_version(chain, newest)).st_mtime_ns - _KEPT_NANOSECONDS
             for number in sorted(_numbers(chain)):
@@ -200,7 +200,7 @@ class SwappedObject:
 
     def remove_dead(self) -> None:
         """Remove versions that follow a first one which is not there any more."""
-        # In this order: what is listed and does not belong to the first version of later never will.
+        # In this order: a listed version that does not belong to the later first version never will.
         chains = _names(self._chains)
         if not chains:
             return

@@ -141,7 +141,7 @@ def _object_store_location(text: str, parts: SplitResult, scheme: str) -> Locati
     if not bucket or bucket.startswith(":"):
         raise UriError("The location names no bucket or container", where=text, hint=f"Give {SUPPORTED}")
     if not _BUCKET.fullmatch(bucket):
-        # The library takes what it cannot read as a location for a path on this machine.
+        # The library treats an unparsable location as a local path.
         raise UriError(
             f"No bucket or container is called {bucket!r}",
             where=repr(text),

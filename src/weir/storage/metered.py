@@ -16,7 +16,7 @@ __all__ = ["MeteredStore"]
 Result = TypeVar("Result")
 
 _ANSWERS = (ObjectExistsError, ObjectNotFoundError, PreconditionError)
-"""Errors by which a store answers what it was asked."""
+"""Errors that are regular answers of a store."""
 
 
 class MeteredStore(ObjectStore):
@@ -27,7 +27,7 @@ class MeteredStore(ObjectStore):
     store : ObjectStore
         The store that does the work.
     engine : EngineContext
-        What is shared with other tables. In another process it is that of the process.
+        The shared engine. In another process it is the default engine there.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class MeteredStore(ObjectStore):
         self._seconds = engine.metrics.storage_seconds
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Wrap the same store anew, for the engine of whichever process this is unpickled in."""
+        """Wrap the same store again, with the engine of the unpickling process."""
         return (MeteredStore, (self._store, self._engine))
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class MeteredStore(ObjectStore):
 
     @property
     def engine(self) -> EngineContext:
-        """What is shared with other tables."""
+        """The shared engine."""
         return self._engine
 
     def location_of(self, path: str) -> str:
@@ -116,7 +116,7 @@ class MeteredStore(ObjectStore):
         return self._measured("get_range", lambda: self._store.get_range(path, start, length))
 
     def head(self, path: str) -> ObjectMeta | None:
-        """Return what is known of the object, or None if there is none."""
+        """Return the metadata of the object, or None if it does not exist."""
         return self._measured("head", lambda: self._store.head(path))
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
@@ -136,7 +136,7 @@ class MeteredStore(ObjectStore):
         self._measured("put", lambda: self._store.put(path, data))
 
     def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
-        """Write the object atomically if there is none."""
+        """Write the object atomically if it does not exist."""
         self._measured("put_if_absent", lambda: self._store.put_if_absent(path, data))
 
     def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
@@ -148,7 +148,7 @@ class MeteredStore(ObjectStore):
         self._measured("copy", lambda: self._store.copy(source, target))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are passed over."""
+        """Delete objects; missing ones are ignored."""
         self._measured("delete", lambda: self._store.delete(paths))
 
     def sync(self, prefix: str) -> None:

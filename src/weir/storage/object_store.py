@@ -72,9 +72,9 @@ class ObjectStoreBackend(ObjectStore):
     per 1,000 objects on S3). Failed requests are repeated by the client, within the limits of the
     storage options ``client_max_retries`` and ``client_retry_timeout``.
 
-    Conditional writes use what the store itself offers: ``If-None-Match`` and ``If-Match`` on S3 and
-    Azure, generations on Google Cloud Storage. There, versions come from :meth:`head` and
-    :meth:`compare_and_swap`; those of :meth:`list` tell objects apart, but cannot be swapped.
+    Conditional writes use the store's own means: ``If-None-Match`` and ``If-Match`` on S3 and Azure,
+    generations on Google Cloud Storage. There, versions come from :meth:`head` and :meth:`compare_and_swap`;
+    those of :meth:`list` distinguish objects but cannot be swapped.
 
     ``memory://`` is for tests: the objects live as long as the process, which all its stores of the
     same name share, and Lance does not see them.
@@ -111,7 +111,7 @@ class ObjectStoreBackend(ObjectStore):
         self._portal_watch = PortalWatch(self.endpoint)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Open the same location anew where the store is unpickled."""
+        """Reopen the same location when the store is unpickled."""
         return (ObjectStoreBackend, (self._location.uri, dict(self._options)))
 
     def __repr__(self) -> str:
@@ -196,7 +196,7 @@ class ObjectStoreBackend(ObjectStore):
             return _given(obstore.get_range(self._client, key, start=first, length=count))
 
     def head(self, path: str) -> ObjectMeta | None:
-        """Return what is known of the object, or None if there is none."""
+        """Return the metadata of the object, or None if it does not exist."""
         key = self._key(path)
         try:
             with self._reading(key):
@@ -239,7 +239,7 @@ class ObjectStoreBackend(ObjectStore):
             self._portal_watch.check(self._has, where=self._where(directory))
 
     def _has(self, name: str) -> bool:
-        # What else goes wrong tells nothing, and not even that.
+        # Any other failure leaves it unknown.
         try:
             obstore.head(self._client, self._prefix + name)
         except (BaseError, OSError, ValueError):
@@ -263,7 +263,7 @@ class ObjectStoreBackend(ObjectStore):
         self._portal_watch.note()
 
     def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
-        """Write the object atomically if there is none."""
+        """Write the object atomically if it does not exist."""
         key = self._key(path)
         payload = _payload(parts_of(data))
 
@@ -333,7 +333,7 @@ class ObjectStoreBackend(ObjectStore):
             obstore.copy(self._client, key, self._key(target))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that do not exist are passed over."""
+        """Delete objects; missing ones are ignored."""
         keys = [self._prefix + check_listed_path(path) for path in paths]
         if not keys:
             return
@@ -343,7 +343,7 @@ class ObjectStoreBackend(ObjectStore):
             except FileNotFoundError as error:
                 if is_missing_bucket(error):
                     raise
-                # Only S3 passes over what is not there.
+                # Only S3 ignores missing objects.
                 for key in keys:
                     self._delete_one(key)
 

@@ -75,10 +75,10 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether the client has stopped at a defect of its own.
+    """Whether the client has panicked.
 
-    Its exception is no :class:`Exception`, so that nobody's ``except Exception`` would catch it, and its
-    class cannot be imported.
+    Its exception is not an :class:`Exception`, so ``except Exception`` would not catch it, and its class
+    cannot be imported.
     """
     return type(error).__name__ == "PanicException"
 

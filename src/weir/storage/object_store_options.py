@@ -80,7 +80,7 @@ class Provider:
     name : str
         For messages, as in "S3".
     spellings : mapping of str to str
-        Every accepted spelling in lower case, and the one name by which the client knows it.
+        Every accepted spelling in lower case, with the client's name for it.
     """
 
     name: str

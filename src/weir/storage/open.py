@@ -38,7 +38,7 @@ def open_store(
     Raises
     ------
     UriError
-        The location cannot be understood; the message says what is supported.
+        The location cannot be parsed; the message says what is supported.
     OptionError
         A storage option is unknown or does not fit.
     ForkedProcessError

@@ -60,8 +60,8 @@ the root of the store, with single slashes
 def check_listed_path(path: str) -> str:
     """Return the path of an object that a listing may have named.
 
-    On local disk that can also be a temporary file of Lance, left by a process that was killed: whoever
-    clears a directory has to be able to delete it.
+    On local disk that can also be a temporary file of Lance, left by a killed process, which must be
+    deletable.
 
     Raises
     ------

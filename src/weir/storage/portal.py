@@ -1,7 +1,7 @@
 """Endpoints that answer everything with a page: a captive portal, a proxy's notice, another service's port.
 
-The client takes any well-formed answer to a listing for one that lists nothing, and a table would pass for
-one that there is not. What tells is that there is something of whatever name is asked for.
+The client treats any well-formed answer to a listing as an empty list, so a table would seem not to exist.
+Such an endpoint is recognised because it has an object of any name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 
 class PortalWatch:
-    """Notes which endpoints have answered as an object store does, and asks those that may be none.
+    """Records which endpoints have answered like an object store, and checks doubtful ones.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class PortalWatch:
         Raises
         ------
         StorageError
-            There is an object of a name that nobody has given.
+            The endpoint has an object of a random name.
         """
         with _lock:
             answered_at = _answered_at.get(self._endpoint, float("-inf"))

@@ -16,7 +16,7 @@ _CLOCK = "_weir/garbage/clock"
 def store_time(store: ObjectStore) -> datetime:
     """Return the time by the clock of the store, to a second or so, in UTC. Two round trips.
 
-    Machines that take turns may disagree on the time by more than what is to be told by it.
+    Machines that take turns may disagree on the time by more than the intervals to be measured.
     """
     # Random content: on some stores equal content has an equal version, and may not be written again.
     store.put(_CLOCK, secrets.token_hex(16).encode())
