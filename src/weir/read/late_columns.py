@@ -24,7 +24,7 @@ _WORTH_SHARING = 256
 
 @dataclass(frozen=True, slots=True)
 class _First:
-    """What is read first of a source: the columns to choose by, or everything where that costs no more."""
+    """The columns read first from a source: those to choose by, or all if that costs no more."""
 
     task: ScanTask
     rows: pa.Table

@@ -116,14 +116,14 @@ def _in_two_shards(base: BaseTable, key: KeySet) -> ShardConflictError:
 
 @dataclass(frozen=True, slots=True)
 class _Projection:
-    """What is asked of every row; worked out once per snapshot.
+    """The columns of a lookup; computed once per snapshot.
 
     Parameters
     ----------
     nothing : Table
         The result without rows.
     key : dict of str to DataType
-        The columns of the key, in their order. They are not read: whoever asks knows them.
+        The columns of the key, in order. They are not read, since the caller has them.
     names : list of str
         The columns of the result, in their order.
     read : list of str

@@ -24,7 +24,7 @@ def named_keys(predicate: Predicate, base: BaseTable) -> KeySet | None:
     Parameters
     ----------
     predicate : Predicate
-        What the filter says of single columns.
+        The filter's constraints on single columns.
     base : BaseTable
         The table.
 
@@ -48,7 +48,7 @@ def named_keys(predicate: Predicate, base: BaseTable) -> KeySet | None:
     try:
         return KeySet([ordinals_to_array(values, kind) for values, kind in zip(rows, kinds, strict=True)])
     except pa.ArrowException:
-        return None  # a value that is none of the column's: the filter says so where it is evaluated
+        return None  # not a value of the column's type: evaluating the filter raises the error
 
 
 def _values_of(column: str, predicate: Predicate) -> ValueSet:

@@ -1,7 +1,7 @@
 """A read plan as a value: which sources are read and how, and which were pruned and why.
 
-A plan is made of tasks that are small, stateless and can be pickled, so that whoever runs them, this
-process or a cluster, needs nothing else.
+A plan consists of small, stateless tasks that can be pickled, so that this process or a cluster can run them
+without anything else.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Purpose(Enum):
 
     ROWS = auto()
     COUNT = auto()
-    """How many rows there are, and none of their columns."""
+    """The number of rows, without their columns."""
     EXPLAIN = auto()
-    """The rows, and for people how the filter is answered in each source."""
+    """The rows, and an explanation of how the filter is evaluated in each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DatasetTask:
     limit : int or None
         Rows after which to stop.
     strategies : tuple of TermStrategy, default ()
-        How each term of the filter is answered, in a plan for people.
+        How each term of the filter is evaluated, for explanations.
     fragments : tuple of int or None, default None
         Ids of the fragments to read. None for all.
     resolution : Resolution or None, default None
@@ -104,7 +104,7 @@ class DatasetTask:
         }
 
     def first_columns(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the rows, and ``_rowid``, by which the others can be read later.
+        """Return some columns of the rows, and ``_rowid`` for reading the others later.
 
         For a dataset that has the table's own columns.
         """
@@ -120,7 +120,7 @@ class DatasetTask:
             return scanner.to_table()
 
     def split(self, rows: int) -> Iterator[tuple[DatasetTask, int]]:
-        """Yield tasks that together read the same rows, each with how many rows it looks at.
+        """Yield tasks that together read the same rows, each with its number of rows.
 
         A fragment is never divided; small ones that follow each other are read together. No file is
         read for it. A task with a limit stays whole, as does a dataset without fragments.
@@ -215,7 +215,7 @@ class DatasetTask:
         for batch in batches:
             if left is not None and left <= 0:
                 return
-            # Of a column that the dataset has not, the row ids tell how many there are.
+            # For a column that the dataset lacks, the row ids give the number of rows.
             rows = read.apply(batch, where=self.source.uri)
             if self.filter is not None and not pushed and batch.num_rows:
                 kept = matching_rows(pa.Table.from_batches([rows]), self.filter)
@@ -236,7 +236,7 @@ class DatasetTask:
 
     def _known_rows(self) -> pa.Table | None:
         """Return the rows, if they are in the cache."""
-        # Of files that are gone, as after a backup was restored, nothing may be shown.
+        # Missing files, as after restoring a backup, must not be shown.
         if self.remembered is None or not self.columns or self.source.is_gone:
             return None
         known = self.source.engine.cache.get((self.remembered, self.columns))
@@ -275,7 +275,7 @@ class RowsTask:
     rows : Table
         The rows, filtered and projected.
     considered : int
-        How many rows were looked at.
+        How many rows were examined.
     how : str, default "in memory"
         How they were come by.
     """
@@ -293,7 +293,7 @@ class RowsTask:
         return _rows_task, (self.label, sink.getvalue().to_pybytes(), self.considered, self.how)
 
     def split(self, nbytes: int) -> Iterator[RowsTask]:
-        """Yield tasks that together return the same rows, each with about so many bytes at most."""
+        """Yield tasks that together return the same rows, each with at most about this many bytes."""
         length = max(self.rows.num_rows * nbytes // max(self.rows.nbytes, 1), 1)
         for start in range(0, self.rows.num_rows, length):
             part = self.rows.slice(start, length)
@@ -332,9 +332,9 @@ class Pruned:
     label : str
         Name for people.
     reason : str
-        Why it cannot hold what is asked for.
+        Why it cannot contain matching rows.
     rows, nbytes : int or None, default None
-        Rows that are not read for it, and the bytes they took in memory; None where that is not known.
+        Rows skipped for it, and their bytes in memory; None if unknown.
     """
 
     label: str
@@ -367,7 +367,7 @@ class ScanPlan:
     limit : int or None
         Rows after which to stop.
     header : str
-        The read as a whole, for people.
+        The read as a whole, as text.
     store : ObjectStore
         Where the table is; the threads that wait for it read.
     """
@@ -380,7 +380,7 @@ class ScanPlan:
     store: ObjectStore = field(repr=False, compare=False)
 
     def describe(self) -> str:
-        """Return the plan for people, one source per line."""
+        """Return the plan as text, one source per line."""
         lines = [self.header]
         lines += [f"  {task.describe()}" for task in self.tasks]
         lines += [f"  {one.describe()}" for one in self.pruned]

@@ -152,7 +152,7 @@ class ScanPlanner:
         first: int,
         asked: _Asked,
     ) -> tuple[list[DatasetTask], _InMemory, list[Pruned]]:
-        """Return what is read of a shard from its first source with rows that may match, and what is not."""
+        """Return what to read of a shard, from its first source with possible matches, and what is pruned."""
         where = f"shard {shard.shard_id}"
         no_match = "its catalog shows no row that matches"
         tasks: list[DatasetTask] = []
@@ -319,7 +319,7 @@ class _InMemory:
 
 
 def _memory_tasks(shards: Sequence[_InMemory], asked: _Asked) -> list[list[RowsTask]]:
-    """Return the task of every shard, if it has one; one look at the filter decides for all of their rows."""
+    """Return the task of every shard, if it has one; the filter is evaluated once for all of their rows."""
     of_shards = [one.rows() if one.sources else None for one in shards]
     parts = [rows for rows in of_shards if rows is not None]
     if not parts:
@@ -332,7 +332,7 @@ def _memory_tasks(shards: Sequence[_InMemory], asked: _Asked) -> list[list[RowsT
 
 
 def _matching_each(parts: Sequence[pa.Table], asked: _Asked) -> Iterator[pa.Table]:
-    """Yield what is asked for of each of some tables."""
+    """Yield the requested part of each of some tables."""
     # A table without columns would forget how many rows it has: a count keeps one.
     names = list(asked.columns or parts[0].schema.names[:1])
     rows = pa.concat_tables(parts)

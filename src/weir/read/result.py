@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["RowResult"]
 
-# A vector is told by its first numbers, a filter of many keys by its two ends.
+# A vector is shown by its first numbers, a filter with many keys by its two ends.
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
 
 
 class RowResult(ABC):
-    """Rows that have not been read yet; each method that returns some reads them anew.
+    """Rows that have not been read yet; each method that returns rows reads them again.
 
     It has ``__arrow_c_stream__``, so that ``pl.DataFrame(rows)``, ``pa.table(rows)``,
     ``duckdb.sql("FROM rows")`` and whatever else speaks Arrow take it as it is.
@@ -34,7 +34,7 @@ class RowResult(ABC):
 
     __slots__ = ()
 
-    # What was asked for, by the names of the arguments; those that were left out are not among them.
+    # The request by argument name, without omitted arguments.
     _asked: Mapping[str, object] = MappingProxyType({})
 
     def __repr__(self) -> str:

@@ -32,12 +32,12 @@ class Scan(RowResult):
     reading : callable, optional
         Returns the context that everything is read in.
     attempts : int
-        How often to begin anew, on a newer snapshot, when garbage collection has passed what was read.
-        What has been streamed to the caller cannot begin anew.
+        How often to retry on a newer snapshot if garbage collection has passed the one being read. A partly
+        streamed result cannot be restarted.
     remade : callable, optional
         Returns what makes the scan in another process, and its arguments.
     asked : mapping, optional
-        What was asked for, by argument, for people.
+        The request by argument, for display.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Scan(RowResult):
         self._attempts = attempts
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle where the table is, what is read of it, and of which snapshot."""
+        """Pickle the table's location, the read and its snapshot."""
         if self._remade is None:
             raise TypeError("this scan cannot be pickled: it was not made by Table.scan")
         return self._remade()

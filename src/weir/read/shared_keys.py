@@ -1,12 +1,12 @@
 """Keys with versions in several shards, whose newest version is unknown.
 
-The spec has every key in one shard. Others can break that: LanceDB makes a shard of its own for rows that
-another shard holds, whoever writes by hand routes rows as they like, and a column outside the key may change
-its value. Each shard is right by itself, and together they have no order. Where they have a key in common,
-reads and merges refuse; where they have not, nothing is in doubt.
+The spec puts every key into one shard. Other software can break that: LanceDB creates a new shard for rows
+that another shard holds, custom writers route rows arbitrarily, and a column outside the key may change its
+value. Each shard is valid by itself, but together they have no order. If they share a key, reads and merges
+of it are refused; otherwise nothing is in doubt.
 
-Only shards that may have keys in common are compared: those with the same values, with values that nobody
-knows, and all shards of a table that is sharded by a column outside the key.
+Only shards that may share keys are compared: those with the same or unknown values, and all shards of a table
+that is sharded by a column outside the key.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def conflict(shared: SharedKeys, where: str) -> ShardConflictError:
 def find_shared_keys(
     snapshot: ReadSnapshot, router: Router, values: Mapping[UUID, ShardValues | None]
 ) -> tuple[SharedKeys, ...]:
-    """Find the keys of which several shards hold versions that are not merged.
+    """Find the keys with unmerged versions in several shards.
 
     Parameters
     ----------
     snapshot : ReadSnapshot
-        The state to look at.
+        The state to search.
     router : Router
         Computes the shard values of rows.
     values : mapping of UUID to ShardValues or None
@@ -113,7 +113,7 @@ def find_twins(
 ) -> tuple[tuple[UUID, ...], ...]:
     """Find the shards that hold rows of the same shard values, whether they have a key in common or not.
 
-    Of a table that is sharded by a column outside its key, or by hand, none are: there the keys alone tell.
+    In a table sharded by a column outside its key, or by custom writers, only the keys themselves show it.
     """
     if len(snapshot.shards) < 2 or not router.spec.fields or _may_move(snapshot, router):
         return ()
@@ -136,7 +136,7 @@ def _groups(
             continue  # all of it is in the base table, and no more will come
         rule, own = view.manifest.shard_spec_id, router.spec.spec_id
         if 0 < rule < own or (is_resharded and rule != own):
-            continue  # of another rule, by which no two shards have a key in common
+            continue  # of another rule, under which no two shards share a key
         recorded = values.get(view.shard_id)
         found = {recorded} if recorded is not None else _values_of_rows(snapshot, router, view)
         if found is None:
@@ -161,7 +161,7 @@ def _may_move(snapshot: ReadSnapshot, router: Router) -> bool:
 
 
 def _values_of_rows(snapshot: ReadSnapshot, router: Router, view: ShardView) -> set[ShardValues] | None:
-    """Return the values that the unmerged keys of a shard have; None if the key does not tell."""
+    """Return the shard values of a shard's unmerged keys; None if the key does not determine them."""
     if not snapshot.base.primary_key or not router.source_columns <= set(snapshot.base.primary_key):
         # The promise is that a row never changes them.
         return set()

@@ -30,9 +30,9 @@ class SqlQuery(RowResult):
     name : str
         What the query calls the table.
     scan : callable
-        Returns the scan of what is needed.
+        Returns the scan of the needed part.
     top : callable
-        Returns the rows that are needed where the query says which come first, and looks at no others.
+        Returns the needed rows of a query that only uses the first rows of an order.
 
     Raises
     ------

@@ -37,7 +37,7 @@ _ADVICE = re.compile(r"\s+(?:Valid fields are|Column names are case sensitive)")
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The rows that come first in an order, and are all that a query looks at.
+    """The first rows of an order, when a query uses no others.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ class Needed:
     columns : tuple of str
         The columns, in the table's order; empty if only the number of rows counts.
     filter : str or None
-        A condition that every row the query looks at meets; None if it may look at all.
+        A condition met by every row that the query uses; None if it may use all.
     limit : int or None
         How many such rows are enough, whichever they are; None if all are needed.
     top : Top or None
-        Which rows are looked at, if these are few and can be told by some of the columns.
+        Which rows are used, if these are few and determined by some of the columns.
     """
 
     columns: tuple[str, ...]
@@ -103,7 +103,7 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
     Raises
     ------
     QueryError
-        If it does not parse, is no query, or names what there is not.
+        If it does not parse, is not a query, or names something that does not exist.
     """
     if not isinstance(name, str) or not name:
         raise QueryError(f"the name of a table in a query is a text, got {name!r}", where="name")
@@ -126,7 +126,7 @@ def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.S
     scans: list[tuple[TableScan, str | None]] = []
     _collect(plan, None, scans)
     if plan.display_indent().count(_SCAN) > len(scans):
-        # A subquery is left in an expression, such as the argument of an aggregate: it may look at anything.
+        # A subquery remains in an expression, such as the argument of an aggregate: it may use any rows.
         return Needed(tuple(schema.names), None, None)
     asked = {column for scan, _ in scans for _, column in scan.projection()}
     conditions = [condition for _, condition in scans]
@@ -149,7 +149,7 @@ def _needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.S
 def sql_failure(query: str, error: Exception, schema: pa.Schema, name: str) -> QueryError:
     """Return the error that says why a query cannot be used."""
     reason = str(error).removeprefix("DataFusion error: ")
-    # It goes on with settings of DataFusion that cannot be made here, and with columns, which the hint has.
+    # The rest is DataFusion settings that cannot be made here, and columns, which the hint has.
     reason = _ADVICE.split(reason)[0]
     unknown = _UNKNOWN_TABLE.search(reason)
     if unknown is not None:
@@ -194,7 +194,7 @@ def _condition(filter: LogicalPlan, mark: str = "`") -> str | None:
         # The query applies it once more: of random() < 0.5 a quarter would be left.
         return None
     if any(one in str(predicate) for one in ("''", "\\'")):
-        # Of a text with a quote after a quote or a backslash the unparser takes that for the sign before it.
+        # The unparser mishandles a quote that follows a quote or a backslash in a text.
         return None
     try:
         text: str = Unparser(Dialect.default()).plan_to_sql(filter)
@@ -289,8 +289,8 @@ def _limit(plan: LogicalPlan, *, is_filtered: bool) -> int | None:
     Parameters
     ----------
     is_filtered : bool
-        Whether the scan applies the condition right above it. What any other condition lets through cannot be
-        told, so that a limit above one says nothing of how many rows are enough.
+        Whether the scan applies the condition right above it. The selectivity of other conditions is unknown,
+        so a limit above one does not bound the number of rows needed.
     """
     limit = None
     while True:
