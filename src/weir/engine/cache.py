@@ -1,9 +1,9 @@
 """A cache for immutable things, with a budget in bytes.
 
-What is cached never changes under its key: decoded WAL entries, key indexes of generations, bloom
-filters, which rows of an older source a newer one supersedes. So an entry is never invalid, only
-evicted, least recently used first. What is of something that goes, a version of a table or a segment of
-an index, leaves with its :class:`Lifetime`, and not only when the budget is spent.
+Cached values never change under their key: decoded WAL entries, key indexes of generations, bloom filters,
+which rows of an older source a newer one supersedes. So an entry is never invalid, only evicted, least
+recently used first. Entries of something temporary, such as a table version or an index segment, are evicted
+with its :class:`Lifetime`, and not only when the budget is spent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Lifetime:
-    """How long entries are of use: they leave the cache once nobody holds this any more.
+    """The lifetime of entries: they leave the cache once it is no longer referenced.
 
     Made by :meth:`ByteBudgetCache.lifetime`, and held by whatever the entries are read for.
 
@@ -78,7 +78,7 @@ class ByteBudgetCache:
             return int(self._entries.currsize)
 
     def lifetime(self, name: Hashable) -> Lifetime:
-        """Return the lifetime that a name has: the same one for as long as somebody holds it."""
+        """Return the lifetime of a name: the same one as long as it is referenced."""
         with self._lock:
             found = self._lifetimes.get(name)
             if found is None:
@@ -135,7 +135,7 @@ class ByteBudgetCache:
             return list(self._entries)
 
     def discard(self, keys: Iterable[Hashable]) -> None:
-        """Drop what is under ``keys``; those that are absent are passed over."""
+        """Drop the entries of ``keys``; absent ones are ignored."""
         with self._lock:
             for key in keys:
                 self._entries.pop(key, None)
@@ -156,7 +156,7 @@ class _Entries(LRUCache[Hashable, tuple[Any, int]]):
 
     def __init__(self, budget: int) -> None:
         super().__init__(budget, getsizeof=lambda pair: pair[1])
-        # The keys and not the lifetime itself, which would be held by what is to leave with it.
+        # The keys and not the lifetime itself, which its own entries would keep alive.
         self._keys: dict[Hashable, set[Hashable]] = {}
 
     def keep(self, key: Hashable, pair: tuple[Any, int], keys: set[Hashable] | None) -> None:

@@ -16,7 +16,7 @@ __all__ = ["Cancellation", "check_cancelled", "is_cancellable"]
 
 
 class Cancellation:
-    """Says to what runs under it, on whatever threads, that nobody waits for it any more.
+    """Cancels what runs under it, on any threads.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class Cancellation:
 
     @contextmanager
     def over(self) -> Iterator[None]:
-        """Have what is done within the block, and on threads that do a part of it, run under this."""
+        """Run the block, and its parts on other threads, under this."""
         before = _current.set(self)
         try:
             yield
@@ -57,7 +57,7 @@ def is_cancellable() -> bool:
 
 
 def check_cancelled() -> None:
-    """Go on, unless nobody waits any more.
+    """Continue, unless cancelled.
 
     Raises
     ------

@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 _MOST_AT_ONCE = 24
 
 _WAVE_SECONDS = 1.0
-"""What is asked for at once, and answered within this, is as if it had been asked for one after the other."""
+"""Concurrent requests answered within this time are equivalent to sequential ones."""
 
 
 def concurrent_map(
@@ -28,7 +28,7 @@ def concurrent_map(
     is_local: bool,
     engine: EngineContext,
 ) -> Iterator[Answer]:
-    """Yield what is answered to every item, in their order.
+    """Yield the result of every item, in order.
 
     When it ends, however it does, no question is being asked any more. The caller's thread asks too: so a
     question that asks several things itself never waits for a thread, and nothing stands still where all
@@ -92,9 +92,9 @@ def _ask(question: Callable[[], Answer]) -> Answer:
 class Wave:
     """Questions whose answers hold for one moment, though they are asked for in the same wave of requests.
 
-    Where one thing has to be looked at after another, since what is missing there may have come to stand
-    here, several changes have to follow each other in between before it makes a difference. They take longer
-    than a wave of requests does, and the clock tells whether a process slept meanwhile.
+    If one thing must be read after another, because something may have moved from the latter to the former,
+    several consecutive changes would be needed in between to make a difference. They take longer than a wave
+    of requests, and the clock shows whether the process slept meanwhile.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class Wave:
 
 
 def _uptime() -> float:
-    """Return a time that, on Linux, also goes on while the system sleeps: hours may pass for others then."""
+    """Return a time that, on Linux, also advances while the system sleeps, when hours may pass for others."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -122,7 +122,7 @@ class _Answered(Generic[Answer]):
 
 
 class _Asked(Generic[Item, Answer]):
-    """Items that several threads take in turn, in their order."""
+    """A queue of items that several threads take, in order."""
 
     def __init__(self, ask: Callable[[Item], Answer], items: Sequence[Item]) -> None:
         self._ask = ask
@@ -134,7 +134,7 @@ class _Asked(Generic[Item, Answer]):
         self._changed = threading.Condition(self._lock)
 
     def end(self) -> None:
-        """Take no more items, and wait for those that were."""
+        """Stop taking items, and wait for those already taken."""
         with self._lock:
             self._stop()
             while self._asking:
@@ -156,7 +156,7 @@ class _Asked(Generic[Item, Answer]):
             try:
                 outcome = _Answered(self._ask(self._items[at]))
             except BaseException as error:
-                # Items before this one have been taken, so whoever waits comes to this one.
+                # Earlier items were taken, so a waiting thread gets this one.
                 outcome = error
             with self._lock:
                 self._asking -= 1

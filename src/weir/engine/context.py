@@ -38,7 +38,7 @@ class EngineContext:
     executors : Executors, optional
         The threads. Default: as many as pay.
     metrics : Metrics, optional
-        Where the layers report. Default: metrics of its own.
+        Where the layers report. Default: new metrics.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class EngineContext:
     def part(self, kind: type[Part], make: Callable[[], Part] | None = None) -> Part:
         """Return the one instance of a class that the engine has; it is made when it is first asked for.
 
-        For what is shared and belongs to a room above this one.
+        For shared objects of packages above this one.
 
         Examples
         --------
@@ -101,6 +101,6 @@ def _begin_anew() -> None:
     default_context()
 
 
-# Before any thread can ask for it; and a forked process has none of its parent's threads and leases.
+# Before any thread can use it; and a forked process has none of its parent's threads and leases.
 default_context()
 os.register_at_fork(after_in_child=_begin_anew)

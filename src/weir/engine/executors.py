@@ -22,7 +22,7 @@ _MAX_REQUESTS = 24
 
 
 class SharedThreads(Executor):
-    """Threads that many use and nobody shuts down but their engine. They start when they are needed.
+    """Shared threads that only their engine shuts down. They start when needed.
 
     A forked process has none of its parent's threads: it starts its own.
 
@@ -101,8 +101,8 @@ class EndpointExecutors:
 class Executors:
     """The threads of one engine.
 
-    What waits for one endpoint has threads of its own: while nothing answers there, tables that are elsewhere
-    are read, written and flushed as before.
+    Each endpoint has its own threads: while one does not answer, tables elsewhere are read, written and
+    flushed as before.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Executors:
     Attributes
     ----------
     requests : Executor
-        Ask the store for several things at once. Whoever asks does not wait for one of them to be free.
+        For concurrent requests to the store. Callers do not wait for a free thread.
     """
 
     def __init__(
@@ -152,6 +152,6 @@ class Executors:
         return waiting
 
     def shutdown(self) -> None:
-        """End all threads, when what they do is done."""
+        """End all threads once their work is done."""
         for one in self.all:
             one.shutdown()

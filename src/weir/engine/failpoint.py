@@ -1,10 +1,10 @@
 """Named places where a test can kill the process or raise, to prove what a crash there leaves behind.
 
-A failpoint does nothing unless the environment variable ``WEIR_FAILPOINTS`` names it when the process
-starts, or a test has armed it with :func:`arm`. The variable holds ``name=action`` pairs separated by
-commas; the action is ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP: it goes on from there when
-somebody continues it) or ``raise`` (:class:`FailpointError`), optionally followed by ``@n`` for "at the n-th
-time this place is reached" (counted from 1, the default) or ``@every`` for "each time".
+A failpoint does nothing unless the environment variable ``WEIR_FAILPOINTS`` names it when the process starts,
+or a test has armed it with :func:`arm`. The variable holds ``name=action`` pairs separated by commas; the
+action is ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP: it continues from there on SIGCONT) or
+``raise`` (:class:`FailpointError`), optionally followed by ``@n`` for "at the n-th time this place is
+reached" (counted from 1, the default) or ``@every`` for "each time".
 
 Examples
 --------

@@ -24,7 +24,7 @@ def note_use() -> None:
 
 
 def refuse_forked() -> None:
-    """Refuse to go on in a process that was forked from one that had opened a table.
+    """Refuse to continue in a process that was forked from one that had opened a table.
 
     Raises
     ------

@@ -13,7 +13,7 @@ __all__ = ["give_back_freed_memory"]
 
 
 def give_back_freed_memory() -> None:
-    """Have the allocators of the process give back freed memory; some milliseconds.
+    """Make the process's allocators return freed memory; takes some milliseconds.
 
     After work that takes much memory for a short time. Arrow's pool and glibc keep what a thread has freed
     for that thread, and merges use many.
@@ -30,7 +30,7 @@ def give_back_freed_memory() -> None:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """Return glibc's function; other allocators of C have none, and give back on their own."""
+    """Return glibc's function; other C allocators have none, and return memory on their own."""
     if sys.platform != "linux":
         return None
     found = getattr(ctypes.CDLL(None), "malloc_trim", None)

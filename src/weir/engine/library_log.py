@@ -1,9 +1,9 @@
 """Filtering of the Lance library's output on standard error, without misleading lines.
 
-It complains, in every merge and every text search, that the MemWAL index has no fields, and for every
-small generation that partitions of its vector index are empty. Both are as they should be. The library
-takes what it logs from the environment, once, when it is imported; so this module is imported before it.
-Whoever sets ``LANCE_LOG`` decides alone.
+It warns in every merge and every text search that the MemWAL index has no fields, and for every small
+generation that partitions of its vector index are empty. Both are normal. The library reads its log settings
+from the environment once, when it is imported; so this module is imported before it. A user-defined
+``LANCE_LOG`` takes precedence.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ One = TypeVar("One")
 class Living(Generic[One]):
     """A set that keeps nothing alive, and can be read while other threads add to it.
 
-    A ``WeakSet`` cannot: whoever goes through it meets a set that has changed its size.
+    A ``WeakSet`` cannot: iterating over it may fail because its size changes.
 
     Examples
     --------
@@ -25,8 +25,8 @@ class Living(Generic[One]):
     """
 
     def __init__(self) -> None:
-        # Adding, taking away and copying are one step each for other threads, and need no lock: objects may
-        # be collected, and taken away, in the middle of whatever a thread does.
+        # Adding, removing and copying are atomic for other threads, and need no lock: objects may be
+        # collected, and removed, in the middle of any operation.
         self._refs: dict[int, ref[One]] = {}
 
     def add(self, one: One) -> None:
@@ -35,7 +35,7 @@ class Living(Generic[One]):
         refs[key] = ref(one, lambda _: refs.pop(key, None))
 
     def discard(self, one: One) -> None:
-        """Take one away, if it is there."""
+        """Remove one, if it is there."""
         self._refs.pop(id(one), None)
 
     def __contains__(self, one: object) -> bool:
@@ -43,6 +43,6 @@ class Living(Generic[One]):
         return id(one) in self._refs
 
     def all(self) -> list[One]:
-        """Return those that there are."""
+        """Return the current ones."""
         found = (known() for known in self._refs.copy().values())
         return [one for one in found if one is not None]

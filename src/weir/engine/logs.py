@@ -31,7 +31,7 @@ class EventLogger:
         self._log(logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Log something that somebody should look at."""
+        """Log something that needs attention."""
         self._log(logging.WARNING, event, fields)
 
     def _log(self, level: int, event: str, fields: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ __all__ = ["Metrics"]
 
 
 class Metrics(Registry):
-    """The instruments of one engine. Layers report to them; whoever has the engine reads them.
+    """The instruments of one engine. Layers report to them; users of the engine read them.
 
     :mod:`weir.engine.metrics_export` hands them to Prometheus.
 

@@ -77,7 +77,7 @@ class Instrument:
     name : str
         As Prometheus spells names: ``weir_flushes_total``.
     help : str
-        What it tells, in one sentence.
+        What it measures, in one sentence.
     labels : sequence of str
         Names of its labels.
     """
@@ -136,7 +136,7 @@ class Counter(Instrument):
 
 
 class Gauge(Instrument):
-    """A number that goes up and down, asked of whoever knows it when the registry is read.
+    """A number that goes up and down, requested from its owner when the registry is read.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class Gauge(Instrument):
             self._read[labels] = read
 
     def value(self, *labels: str) -> float:
-        """Return the number; 0 if nobody tells it."""
+        """Return the number; 0 without an owner."""
         read = self._read.get(labels)
         return 0.0 if read is None else float(read())
 
@@ -174,7 +174,7 @@ class Histogram(Instrument):
     Parameters
     ----------
     bounds : sequence of float
-        Upper bounds of the buckets, ascending; one more takes what is above the last.
+        Upper bounds of the buckets, ascending; one more bucket takes larger values.
 
     Examples
     --------

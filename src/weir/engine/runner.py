@@ -55,12 +55,12 @@ class ThreadRunner:
 
 
 def is_distributed(runner: Runner) -> bool:
-    """Whether a runner has machines of its own: one that does says so in its attribute ``is_distributed``."""
+    """Whether a runner uses separate machines, as stated by its attribute ``is_distributed``."""
     return bool(getattr(runner, "is_distributed", False))
 
 
 def in_one_go(runner: Runner) -> Runner:
-    """Return a runner for tasks all of whose answers are needed before anything else can be done.
+    """Return a runner for tasks whose results are all needed before anything else can be done.
 
     One that divides tasks to have the first answers sooner says in its method ``in_one_go`` what does not.
     """

@@ -45,7 +45,7 @@ def stop_when_asked(on_second: Callable[[int], None] | None = None) -> Iterator[
     Parameters
     ----------
     on_second : callable, optional
-        Called with the number of the second signal. Default: it does what it did before.
+        Called with the number of the second signal. Default: the signal has its previous effect.
     """
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}

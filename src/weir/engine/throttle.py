@@ -1,9 +1,8 @@
 """Throttling of background work in favour of reads and writes.
 
-Flushes and merges work in pieces. After each piece they rest, if a read is going on or a write has begun a
-moment ago, as long as the piece took: so they take about half of what they would take otherwise, and there
-are gaps for whoever waits for an answer. Where nobody reads or writes they do not rest, nor where writes
-would soon have to wait for them.
+Flushes and merges work in pieces. After each piece they pause as long as the piece took, if a read is running
+or a write has just begun: so they use about half of the time, and leave gaps for foreground work. They do not
+pause if there are no reads or writes, nor if writes would soon have to wait for them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MAX_REST_SECONDS = 0.25
 
 
 class Throttle:
-    """Knows whether reads and writes are going on, and makes background work rest meanwhile."""
+    """Tracks running reads and writes, and makes background work pause meanwhile."""
 
     def __init__(self) -> None:
         self._last_foreground = float("-inf")
@@ -37,7 +36,7 @@ class Throttle:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Note that a read goes on, for the length of a ``with`` block."""
+        """Register a running read, for the length of a ``with`` block."""
         with self._counting:
             self._going_on += 1
         try:

@@ -12,7 +12,7 @@ Listened = TypeVar("Listened", contravariant=True)
 
 
 class Listener(Protocol[Listened]):
-    """Whoever looks after tables."""
+    """A listener that maintains tables."""
 
     def opened(self, store: Listened) -> None:
         """Take note that the table in a store is going to be written here."""
@@ -31,7 +31,7 @@ class WrittenTables(Generic[Store]):
         self._lock = threading.Lock()
 
     def listen(self, listener: Listener[Store] | None) -> None:
-        """Tell ``listener`` from now on; None: nobody."""
+        """Notify ``listener`` from now on; None for no one."""
         with self._lock:
             self._listener = listener
 
