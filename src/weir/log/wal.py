@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _MAX_READ_AHEAD = 32
 _FIRST_READ_AHEAD = 4
-"""Entries to request at first if their number is unknown: missing ones cost requests, round trips cost time."""
+"""Entries to request at first if their number is unknown: missing ones cost requests, round trips time."""
 
 _DATA = "data"
 """Where a Lance dataset has its rows; beside are indexes and versions."""
