@@ -90,6 +90,32 @@ def test_a_group_that_is_killed_is_done_once(tmp_path: Path, place: str, is_note
         writes.close()
 
 
+def test_responses_of_a_group_are_one_file_and_each_is_replaced_alone(tmp_path: Path) -> None:
+    group = [keyed(number, number) for number in range(CLIENTS)]
+    others = [keyed(number, number + 50) for number in range(CLIENTS)]
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs = namespaces.namespace("docs")
+
+        def sent(writes: Sequence[KeyedWrite]) -> list[object]:
+            """Write as a process of its own, whose records are complete when it ends."""
+            process = IdempotentWrites(namespaces.store)
+            outcomes = process.write_many(docs, writes)
+            process.close()
+            return [told(one) for one in outcomes]
+
+        docs.write(Write(upserts=Documents.of_rows([{"id": 0, "v": 0}])))
+        assert sent(group) == [Written(upserted=1)] * CLIENTS
+        notes = [note.stat() for note in (tmp_path / "idempotency").rglob("*.json")]
+        assert (len(notes), len({note.st_ino for note in notes})) == (CLIENTS, 1)
+        assert sent(others) == [422] * CLIENTS
+        docs.delete()
+        docs.write(Write(upserts=Documents.of_rows([{"id": 0, "v": 0}])))
+        # The records of the previous table still exist, and do not count.
+        assert sent(others[1:]) == [Written(upserted=1)] * (CLIENTS - 1)
+        assert sent(group) == [Written(upserted=1), *[422] * (CLIENTS - 1)]
+        assert sent(others) == [422, *[Written(upserted=1)] * (CLIENTS - 1)]
+
+
 def test_after_a_kill_the_mark_alone_knows_the_body(tmp_path: Path) -> None:
     group = [keyed(number, number) for number in range(CLIENTS)]
     kill_at("wal.after_append@3", send, str(tmp_path), [[keyed(100, 0)], group])

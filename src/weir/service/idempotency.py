@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from weir import Source
@@ -29,7 +30,7 @@ from weir.engine.logs import get_logger
 from weir.errors import WeirError
 from weir.namespaces import MarkedWrite, Namespace, Write, Written, WrittenOnce
 from weir.namespaces.names import directory_of
-from weir.service.kept_answers import KeptAnswer, key_digest, noting_store
+from weir.service.kept_answers import KeptAnswer, keep_together, key_digest, noting_store
 from weir.service.refusals import Refusal
 from weir.storage.interface import ObjectStore
 
@@ -140,9 +141,9 @@ class IdempotentWrites:
             elif known is not None and known["done"]:
                 outcomes[at] = Written(**known["answer"])
             else:
-                left.append((at, replace(one, known=known)))
+                left.append((at, one if known is None else replace(one, known=known)))
         marked = [one.marked(one.kept.mark(one.digest)) for _, one in left]
-        notes: list[tuple[KeptAnswer, Written, str]] = []
+        notes: list[_Note] = []
         for (at, one), outcome in zip(left, namespace.write_many_once(marked), strict=True):
             try:
                 once = one.of_this_body(namespace, outcome)
@@ -150,7 +151,9 @@ class IdempotentWrites:
                 outcomes[at] = error
                 continue
             outcomes[at] = written = one.answer(once)
-            notes.append((replace(one.kept, store=self._quick), written, once.table))
+            is_first = one.known is None and not one.write.looks_before
+            kept = one.kept if one.kept.store is self._quick else replace(one.kept, store=self._quick)
+            notes.append(_Note(kept, {"answer": _told(written), "table": once.table}, is_first))
         if notes:
             self._note_done(notes)
         return outcomes
@@ -168,17 +171,23 @@ class IdempotentWrites:
 
         return [*concurrent_map(known, attempts, is_local=self._store.is_local, engine=default_context())]
 
-    def _note_done(self, notes: Sequence[tuple[KeptAnswer, Written, str]]) -> None:
-        def note(one: tuple[KeptAnswer, Written, str]) -> None:
-            kept, written, table = one
+    def _note_done(self, notes: Sequence[_Note]) -> None:
+        def note(group: Sequence[_Note]) -> None:
             try:
-                kept.keep(done=True, answer=_told(written), table=table)
+                if len(group) > 1:
+                    keep_together([(one.kept, one.answer) for one in group])
+                else:
+                    group[0].kept.keep(done=True, **group[0].answer)
             except WeirError as error:
                 _log.warning("idempotency.not_noted", error=type(error).__name__)
 
         def note_all() -> None:
-            noted = concurrent_map(note, notes, is_local=self._quick.is_local, engine=default_context())
-            for _ in noted:
+            is_local = self._quick.is_local
+            shared = [one for one in notes if is_local and one.is_first]
+            groups = [[one] for one in notes if not (is_local and one.is_first)]
+            if shared:
+                groups.append(shared)
+            for _ in concurrent_map(note, groups, is_local=is_local, engine=default_context()):
                 pass
 
         def note_in_turn() -> None:
@@ -251,6 +260,16 @@ class _Attempt:
         return self.known is not None and self.known.get("table", table) == table
 
 
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """The record of a completed write."""
+
+    kept: KeptAnswer
+    answer: Mapping[str, Any]
+    is_first: bool
+    """Whether there was no record of its key before."""
+
+
 def _is_of(note: Mapping[str, Any], namespace: Namespace) -> bool:
     """Whether a record belongs to the namespace's current table; records without a name do."""
     if "table" not in note:
@@ -259,5 +278,9 @@ def _is_of(note: Mapping[str, Any], namespace: Namespace) -> bool:
     return opened is not None and opened.definition.table == note["table"]
 
 
+_FIELDS = tuple(Written.__dataclass_fields__)
+_values_of = attrgetter(*_FIELDS)
+
+
 def _told(written: Written) -> dict[str, object]:
-    return {name: getattr(written, name) for name in Written.__dataclass_fields__}
+    return dict(zip(_FIELDS, _values_of(written), strict=True))

@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weir import Source
-from weir.errors import ObjectNotFoundError
+from weir.errors import ObjectNotFoundError, WeirError
 from weir.service.refusals import Refusal
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 
-__all__ = ["KeptAnswer", "key_digest", "noting_store"]
+__all__ = ["KeptAnswer", "keep_together", "key_digest", "noting_store"]
 
 _MOST_CHARACTERS = 256
 _BODY_BITS = 43
+_TOGETHER = "together"
 _HOURS = 25
 """Longest validity of a mark: responses are kept for a day."""
 
@@ -86,7 +87,8 @@ class KeptAnswer:
         """
         try:
             found: dict[str, Any] = json.loads(bytes(memoryview(self.store.get(self.path))))
-        except (ObjectNotFoundError, ValueError):  # no note, or one that a loss of power has emptied
+            found = found.get(_TOGETHER, {self.path: found})[self.path]
+        except (ObjectNotFoundError, ValueError):  # no record, or one that a power loss has emptied
             return None
         if not counts(found):
             return None
@@ -96,7 +98,7 @@ class KeptAnswer:
 
     def keep(self, *, done: bool, **answer: Any) -> None:
         """Store a response, before its write is durable (``done`` is False) or after."""
-        self.store.put(self.path, self._content(done, answer))
+        self.store.put(self.path, _content(self._note(done, answer)))
 
     def keep_first(self, *, done: bool, **answer: Any) -> None:
         """Store a response as :meth:`keep` does, if there is no record.
@@ -106,7 +108,7 @@ class KeptAnswer:
         ObjectExistsError
             If there is one.
         """
-        self.store.put_if_absent(self.path, self._content(done, answer))
+        self.store.put_if_absent(self.path, _content(self._note(done, answer)))
 
     def forget(self) -> None:
         """Remove the record."""
@@ -147,12 +149,40 @@ class KeptAnswer:
         """
         return hashlib.sha256(f"{digest} {self.digest}".encode()).hexdigest()[:32]
 
-    def _content(self, done: bool, answer: Mapping[str, Any]) -> bytes:
-        return json.dumps({"body": self.digest, "done": done, **answer}, default=str).encode()
+    def _note(self, done: bool, answer: Mapping[str, Any]) -> dict[str, Any]:
+        return {"body": self.digest, "done": done, **answer}
 
     @property
     def _body_number(self) -> int:
         return int(self.digest, 16) % (1 << _BODY_BITS)
+
+
+def keep_together(answers: Sequence[tuple[KeptAnswer, Mapping[str, Any]]]) -> None:
+    """Store the responses to completed writes as one file with many names: creating a file takes longer.
+
+    Parameters
+    ----------
+    answers : sequence of KeptAnswer and mapping
+        The records, of one local store, that do not exist yet. Each comes with the arguments of
+        :meth:`KeptAnswer.keep`.
+
+    Raises
+    ------
+    WeirError
+        If one cannot be stored. Those before it are.
+    """
+    (first, _), *others = answers
+    notes = {kept.path: kept._note(True, answer) for kept, answer in answers}
+    first.store.put(first.path, _content({_TOGETHER: notes}))
+    for kept, answer in others:
+        try:
+            kept.store.copy(first.path, kept.path)
+        except WeirError:  # the record exists after all, or the file system has no hard links
+            kept.keep(done=True, **answer)
+
+
+def _content(note: Mapping[str, Any]) -> bytes:
+    return json.dumps(note, default=str).encode()
 
 
 def _another_body() -> Refusal:
