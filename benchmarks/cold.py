@@ -6,11 +6,12 @@ import statistics
 import time
 
 import numpy as np
-from tests.storage.round_trips import serve_recorded_s3, waves
+from tests.storage.round_trips import waves
 
 import weir
 import weir.namespaces
 from benchmarks.context import Context, Result
+from benchmarks.object_store import serve_object_store
 from weir.namespaces import Documents, Limit, Metric, Nearest, Query, Write
 
 __all__ = ["run"]
@@ -27,8 +28,10 @@ def run(context: Context) -> Result:
     rows = [{"id": id, "vector": vector} for id, vector in enumerate(matrix.tolist())]
     query = Query(rank_by=Nearest("vector", matrix[0]), limit=Limit(10), include=())
     rounds = 2 if context.scale.quick else 10
-    conditions = [f"every request takes {1000 * _LATENCY:.0f} ms and what the simulated store needs"]
-    with serve_recorded_s3(0.0) as endpoint:
+    conditions = [
+        f"every request takes {1000 * _LATENCY:.0f} ms and what the simulated store needs, in its own process"
+    ]
+    with serve_object_store() as endpoint:
         uri, options = endpoint.endpoint.new_uri("root"), endpoint.endpoint.options
         with weir.namespaces.open(uri, storage_options=options) as namespaces:
             docs = namespaces.namespace("docs")
