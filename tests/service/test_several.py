@@ -13,7 +13,11 @@ import pytest
 import turbopuffer
 
 from tests.service.process import ServiceProcess
+from tests.service.test_planted_bugs import Root
+from weir.service.options import ServiceOptions
 from weir.service.ownership.forwarding import Forwarder
+from weir.service.ownership.members import Members
+from weir.service.ownership.owners import Owners, preferred
 
 
 @pytest.fixture
@@ -80,6 +84,26 @@ def test_nobody_waits_for_a_process_that_does_not_live_any_more() -> None:
             forwarder.forward(url, "POST", "/", {}, b"x", lives)
     assert len(asked) == 1
     forwarder.close()
+
+
+def test_a_process_that_takes_long_for_one_request_is_not_taken_for_gone(tmp_path: Path) -> None:
+    root = Root(tmp_path, ServiceOptions(fsync=False, request_timeout=0.1))
+    store = root.namespaces.store
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes the request, and does not answer
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        here, slow = Members(store, "http://here", "here"), Members(store, url, "slow")
+        here.start()
+        slow.start()
+        try:
+            root.service.owners = Owners(here)
+            name = next(one for one in map(str, range(99)) if preferred(one, here.live()) == slow.here)
+            status, told = root.ask("POST", f"/v2/namespaces/{name}", {"upsert_rows": [{"id": 1}]})
+            assert (status, "too long" in told["error"]) == (503, True)
+            assert slow.here in here.live()
+        finally:
+            here.stop()
+            slow.stop()
+    root.service.close()
 
 
 def test_connections_to_processes_that_are_gone_are_closed() -> None:

@@ -147,6 +147,9 @@ class Dispatch:
             # It is gone: whoever is asked next takes its namespaces over, this process first.
             owners.members.suspect(owner)
             return None
+        except TimeoutError:
+            # One request takes long there, and the others need no new owner.
+            raise
         except OSError as error:
             owners.members.suspect(owner)
             raise Refusal(503, "owner_changing", "the process that writes the namespace ended", 1) from error

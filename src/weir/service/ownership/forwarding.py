@@ -80,6 +80,8 @@ class Forwarder:
         ------
         UnreachableError
             If the request was not received, so that another process can answer it.
+        TimeoutError
+            If the response takes too long. The other process is alive, and may still do what was asked.
         OSError
             If the connection broke afterwards, so that the outcome is unknown.
         """
@@ -171,8 +173,10 @@ def _wait_for(connection: http.client.HTTPConnection, seconds: float, lives: Cal
     with selectors.DefaultSelector() as selector:
         selector.register(connection.sock, selectors.EVENT_READ)
         while not selector.select(_SECONDS_BETWEEN_LOOKS):
-            if time.monotonic() > due or not lives():
+            if not lives():
                 raise OSError("the process does not answer")
+            if time.monotonic() > due:
+                raise TimeoutError
 
 
 def _still_open(connection: http.client.HTTPConnection) -> bool:
