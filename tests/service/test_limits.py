@@ -650,3 +650,16 @@ def test_an_answer_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ids = [row["id"] for row in rows]
     assert root.ask("POST", "/v1/namespaces/docs/vectors/get", {"ids": ids})[0] == 400
     assert root.ask("POST", "/v1/namespaces/docs/vectors/get", {"ids": ids[:20]})[0] == 200
+
+
+def test_an_answer_of_events_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.service.events.routes.MOST_ANSWER_BYTES", 1_000)
+    root = Root(tmp_path)
+    place = "/v1/events/store"
+    root.ask("POST", f"{place}/execute", {"command": 'DEFINE signup FIELDS {"plan": "string"}'})
+    events = [{"type": "signup", "payload": {"plan": "x" * 100}} for _ in range(10)]
+    assert root.ask("POST", f"{place}/batch", {"context": "ada", "events": events})[0] == 200
+    status, told = root.ask("POST", f"{place}/execute", {"command": "QUERY signup"})
+    assert (status, "bytes" in told["error"]) == (400, True)
+    status, told = root.ask("POST", f"{place}/execute", {"command": "QUERY signup LIMIT 2"})
+    assert (status, len(told["rows"])) == (200, 2)

@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 import weir.events
+from weir.engine.cancellation import check_cancelled
 from weir.errors import ConflictError, InputError, QueryError, TableError
 from weir.events.cursors import Cursor
 from weir.events.language import tree
@@ -33,6 +34,7 @@ from weir.service.events import shapes
 from weir.service.events.idempotency import IdempotentBatches
 from weir.service.events.stores import EventStores
 from weir.service.fields import digits, known_only, mapping, sequence, whole
+from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal
 from weir.service.telemetry import Telemetry
@@ -106,21 +108,30 @@ class _Calls:
         if not isinstance(command, _READS):
             self._service.check_access(call, name, writes=True)
 
-        def ran() -> tuple[Any, pa.Table | None]:
+        is_arrow = _ARROW in request.headers.get("accept", "")
+
+        def ran() -> Response:
             store = self._stores.get(name, create=isinstance(command, tree.Define))
             result = store.execute(text)
-            return result, result.to_table() if isinstance(result, weir.events.Result) else None
+            if not isinstance(result, weir.events.Result):
+                return json_answer(_told(result))
+            table = result.to_table()
+            if table.nbytes > MOST_ANSWER_BYTES:
+                raise InputError(
+                    f"the answer has more than {MOST_ANSWER_BYTES:,} bytes",
+                    hint="Ask for fewer rows with LIMIT, or for fewer fields with RETURN",
+                )
+            self._telemetry.rows_returned.inc(table.num_rows)
+            if is_arrow:
+                return Response(_as_arrow(table), media_type=_ARROW)
+            return json_answer(
+                {"columns": table.schema.names, "rows": _rows(table), "warnings": list(result.warnings)}
+            )
 
-        result, table = await self._run(ran, reads=isinstance(command, _ONLY_READS))
+        response = await self._run(ran, reads=isinstance(command, _ONLY_READS))
         if isinstance(command, tree.Forget | tree.Retain):
             self._service.audit(call, f"events.{type(command).__name__.lower()}", name)
-        if table is None:
-            return json_answer(_told(result))
-        self._telemetry.rows_returned.inc(table.num_rows)
-        if _ARROW in request.headers.get("accept", ""):
-            return Response(await self._service.run(_as_arrow, table), media_type=_ARROW)
-        columns, warnings = table.schema.names, list(result.warnings)
-        return json_answer({"columns": columns, "rows": table.to_pylist(), "warnings": warnings})
+        return response
 
     async def batch(self, request: HttpRequest, call: Call) -> Response:
         """Append events of one context, all or none."""
@@ -291,6 +302,15 @@ def _told(result: Any) -> dict[str, Any]:
     if isinstance(result, weir.events.Appended):
         return {"status": "OK", "ids": list(result.ids), "version": result.version}
     return {"status": "OK"} if result is None else {"status": "OK", "result": str(result)}
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    # A few at a time: other threads run in between, and an abandoned request ends.
+    rows: list[dict[str, Any]] = []
+    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        check_cancelled()
+        rows += batch.to_pylist()
+    return rows
 
 
 def _as_arrow(table: pa.Table) -> bytes:
