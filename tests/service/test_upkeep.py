@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +14,10 @@ import pytest
 
 import weir
 import weir.namespaces
+from tests.service.test_planted_bugs import Root
+from weir.engine import failpoint
 from weir.namespaces import Documents, Namespace, Namespaces, Write
+from weir.namespaces.statistics import Statistics, statistics_of
 from weir.service import upkeep
 from weir.service.context import Service
 from weir.service.keys.store import KeyStore
@@ -138,3 +143,44 @@ def test_a_write_that_comes_when_its_table_is_let_go_of_is_done(tmp_path: Path) 
         docs.compact()
         assert docs.rest(0.0)
         assert docs.count() == 2
+
+
+def test_a_namespace_that_is_deleted_while_it_is_merged_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(tmp_path)
+    root.write("docs", upsert_rows=[{"id": 1, "v": 1}])
+    begun, go, reached = threading.Event(), threading.Event(), failpoint.reach
+
+    def held(place: str) -> None:
+        if place == "merge.before_commit":
+            begun.set()
+            assert go.wait(60)
+        reached(place)
+
+    monkeypatch.setattr(failpoint, "reach", held)
+    with ThreadPoolExecutor(2) as threads:
+        merged = threads.submit(root.namespaces.namespace("docs").maintain)
+        assert begun.wait(60)
+        deleted = threads.submit(root.ask, "DELETE", "/v2/namespaces/docs")
+        wait([deleted], timeout=2)
+        go.set()
+        assert (merged.result(), deleted.result()[0]) == (True, 200)
+    root.write("docs", upsert_rows=[{"id": 2, "v": 2}])
+    assert root.values("docs") == {2: 2}
+
+
+def test_a_write_beside_a_deletion_makes_the_namespace_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(tmp_path)
+    root.write("docs", upsert_rows=[{"id": 1, "v": 1}])
+
+    def deleted_before(namespace: Namespace) -> Statistics:
+        monkeypatch.undo()
+        namespace.delete()
+        return statistics_of(namespace)
+
+    monkeypatch.setattr("weir.service.context.statistics_of", deleted_before)
+    root.write("docs", upsert_rows=[{"id": 2, "v": 2}])
+    assert root.values("docs") == {2: 2}

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from weir.errors import NamespaceNotFoundError, TableNotFoundError
 from weir.namespaces import Namespace, Namespaces, Write, Written
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
@@ -233,13 +234,31 @@ class Service:
         Refusal
             429.
         """
-        most = self.options.max_unindexed_bytes
-        if not namespace.is_writing or statistics_of(namespace).waiting_bytes <= most:
+        if not namespace.is_writing:
+            return
+        try:
+            waiting = statistics_of(namespace).waiting_bytes
+        except (NamespaceNotFoundError, TableNotFoundError):
+            return  # it was deleted a moment ago: the write finds out whether it makes a new one
+        if waiting <= self.options.max_unindexed_bytes:
             return
         self.hurry()
         raise Refusal(
             429, "too_many_requests", "the namespace has too much to merge and index at the moment", 2
         )
+
+    def delete(self, namespace: Namespace) -> None:
+        """Delete a namespace, once the round of upkeep that this process has under way for it has ended.
+
+        What that round writes afterwards would be taken for a table that has lost its definition.
+
+        Raises
+        ------
+        NamespaceNotFoundError, NamespaceReadOnlyError
+            As :meth:`weir.namespaces.Namespace.delete`.
+        """
+        with namespace.opened().keeping_up:
+            namespace.delete()
 
     def not_ready(self) -> str:
         """Return why the process cannot work; empty if it can. Makes no storage requests."""

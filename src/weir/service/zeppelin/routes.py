@@ -154,7 +154,7 @@ class _Calls:
         def deleted() -> None:
             namespace.opened()
             self._store.put(_deleting(namespace.name), uuid4().hex.encode())
-            namespace.delete()
+            self._service.delete(namespace)
 
         try:
             await self._run(namespace, deleted)
