@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ import pytest
 from msgspec import msgpack
 
 from tests.service.conftest import Served
+from tests.service.test_planted_bugs import Root
 
 _numbers = itertools.count()
 
@@ -267,6 +269,38 @@ def test_vectors_are_fetched_packed_and_deleted_by_filter(http: httpx2.Client, p
     )
     assert gone.status_code == 204
     assert sorted(ids(found(http, place, sources=[HERE], top_k=10))) == ["a", "b", "c", "p"]
+
+
+def test_a_document_from_before_there_were_vectors_is_fetched_without(
+    served: Served, http: httpx2.Client
+) -> None:
+    name = f"zep-{next(_numbers)}"
+    docs = served.client().namespace(name)
+    docs.write(upsert_rows=[{"id": "old", "n": 1}])
+    docs.write(upsert_rows=[{"id": "new", "vector": [1.0, 2.0]}], distance_metric="cosine_distance")
+    answer = http.post(f"/v1/namespaces/{name}/vectors/get", json={"ids": ["old", "new"]})
+    assert answer.json()["results"] == [
+        {"id": "old", "attributes": {"n": 1}},
+        {"id": "new", "values": [1.0, 2.0]},
+    ]
+
+
+def test_a_deletion_in_parts_is_done_once_by_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weir.namespaces.decision.MOST_DELETED", 2)
+    root = Root(tmp_path)
+    place = "/v1/namespaces/docs/vectors"
+    root.ask("POST", "/v1/namespaces", {"name": "docs", "dimensions": 1})
+    rows = [{"id": str(number), "values": [1.0], "attributes": {"n": number}} for number in range(5)]
+    root.ask("POST", place, {"vectors": rows})
+    where = {"filter": {"op": "range", "field": "n", "gte": 0}}
+    key = {"idempotency-key": "k"}
+    assert root.ask("DELETE", place, where, headers=key)[0] == 204
+    root.ask("POST", place, {"vectors": rows})
+    assert root.ask("DELETE", place, where, headers=key)[0] == 204
+    told = root.ask("POST", f"{place}/get", {"ids": [row["id"] for row in rows]})[1]
+    assert (len(told["results"]), told["missing"]) == (5, [])
+    assert root.ask("DELETE", place, where)[0] == 204
+    assert root.ask("POST", f"{place}/get", {"ids": ["0"]})[1]["missing"] == ["0"]
 
 
 def test_a_write_is_taken_once_by_its_key(http: httpx2.Client, place: str) -> None:

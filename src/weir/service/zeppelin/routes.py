@@ -279,12 +279,14 @@ class _Calls:
         return json_answer({"upserted": len(documents)})
 
     def _written(
-        self, namespace: Namespace, write: Write, request: HttpRequest, call: Call, raw: bytes
+        self, namespace: Namespace, write: Write, request: HttpRequest, call: Call, raw: bytes, part: int = 0
     ) -> Written:
         key = request.headers.get("idempotency-key")
         if key is None:
             return namespace.write(write)
-        return self._service.idempotent.write(namespace, write, call.key.id, key, raw)
+        # Each part of a write is done once.
+        caller = f"{call.key.id} part {part}" if part else call.key.id
+        return self._service.idempotent.write(namespace, write, caller, key, raw)
 
     async def remove(self, request: HttpRequest, call: Call) -> Response:
         """Delete vectors."""
@@ -305,10 +307,10 @@ class _Calls:
 
         def deleted() -> int:
             written = self._written(namespace, write, request, call, raw)
-            total = written.deleted
+            total, parts = written.deleted, 1
             while written.remaining:
-                written = namespace.write(write)
-                total += written.deleted
+                written = self._written(namespace, write, request, call, raw, parts)
+                total, parts = total + written.deleted, parts + 1
             return total
 
         rows = await self._run(namespace, deleted)
@@ -345,15 +347,16 @@ class _Calls:
             results = []
             for one in (found[id] for id in ids if id in found):
                 shown: dict[str, Any] = {"id": one[ID]}
-                if with_vector:
-                    shown["values"] = one[VECTOR]
-                present = {name: one[name] for name in shown_names if one[name] is not None}
+                if (vector := one.get(VECTOR)) is not None:
+                    shown["values"] = vector
+                # An attribute that was dropped a moment ago is in none of them.
+                present = {name: value for name in shown_names if (value := one.get(name)) is not None}
                 if present:
                     shown["attributes"] = present
                 results.append(shown)
-            return {"results": results, "missing": [id for id in ids if id not in found]}
+            return _short_floats({"results": results, "missing": [id for id in ids if id not in found]})
 
-        return json_answer(_short_floats(await self._run(namespace, fetched, reads=True)))
+        return json_answer(await self._run(namespace, fetched, reads=True))
 
     # ---- queries ---------------------------------------------------------------------------------------
 
