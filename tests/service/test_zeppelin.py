@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from msgspec import msgpack
 
 from tests.service.conftest import Served
 from tests.service.test_planted_bugs import Root
+from weir.namespaces import Namespace
 
 _numbers = itertools.count()
 
@@ -301,6 +303,34 @@ def test_a_deletion_in_parts_is_done_once_by_its_key(tmp_path: Path, monkeypatch
     assert (len(told["results"]), told["missing"]) == (5, [])
     assert root.ask("DELETE", place, where)[0] == 204
     assert root.ask("POST", f"{place}/get", {"ids": ["0"]})[1]["missing"] == ["0"]
+
+
+def test_a_snapshot_that_is_made_twice_at_once_retains_one_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(tmp_path)
+    place = "/v1/namespaces/docs/snapshots"
+    root.ask("POST", "/v1/namespaces", {"name": "docs", "dimensions": 1})
+    token, release = Namespace.token, Namespace.release
+    others: list[tuple[int, Any]] = []
+    released: list[str] = []
+
+    def beside_another(self: Namespace, *arguments: Any) -> str:
+        monkeypatch.setattr(Namespace, "token", token)
+        with ThreadPoolExecutor(1) as thread:
+            others.append(thread.submit(root.ask, "PUT", f"{place}/one").result())
+        return token(self, *arguments)
+
+    def released_too(self: Namespace, text: str) -> None:
+        released.append(text)
+        release(self, text)
+
+    monkeypatch.setattr(Namespace, "token", beside_another)
+    monkeypatch.setattr(Namespace, "release", released_too)
+    assert root.ask("PUT", f"{place}/one") == others[0]
+    assert (others[0][0], len(released)) == (201, 1)
+    assert root.ask("DELETE", f"{place}/one")[0] == 204
+    assert len({*released}) == 2
 
 
 def test_a_write_is_taken_once_by_its_key(http: httpx2.Client, place: str) -> None:

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from weir.errors import (
     InputError,
     NamespaceNotFoundError,
+    ObjectExistsError,
     ObjectNotFoundError,
     UnsupportedError,
     WeirError,
@@ -462,11 +463,15 @@ class _Calls:
 
         def pinned() -> dict[str, Any]:
             generation = shown_compaction(namespace)["manifest_generation"]
-            known = self._snapshot(namespace, name)
-            if known is not None:
+
+            def same(known: dict[str, Any]) -> dict[str, Any]:
                 if known["generation"] != generation:
                     raise Refusal(409, "SNAPSHOT_ALREADY_EXISTS", f"snapshot already exists: {name}")
                 return known
+
+            known = self._snapshot(namespace, name)
+            if known is not None:
+                return same(known)
             stored = {
                 "name": name,
                 "generation": generation,
@@ -474,7 +479,17 @@ class _Calls:
                 "token": namespace.token(_SNAPSHOT_YEARS),
                 "table": namespace.definition.table,
             }
-            self._store.put(_pin(namespace.name, name), json.dumps(stored).encode())
+            data = json.dumps(stored).encode()
+            try:
+                self._store.put_if_absent(_pin(namespace.name, name), data)
+            except ObjectExistsError:
+                known = self._snapshot(namespace, name)
+                if known is None:  # of a namespace that was deleted since
+                    self._store.put(_pin(namespace.name, name), data)
+                    return stored
+                # Somebody else was faster. What nothing names would be retained for years.
+                namespace.release(stored["token"])
+                return same(known)
             return stored
 
         shown = _shown_pin(await self._run(namespace, pinned))
