@@ -119,6 +119,17 @@ def test_a_batch_with_a_key_is_appended_once(http: httpx2.Client, store: str, se
     assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 5}]
 
 
+def test_what_cannot_be_done_once_refuses_a_key(http: httpx2.Client, store: str) -> None:
+    with_key = {"idempotency-key": "one"}
+    command = 'STORE signup FOR ada PAYLOAD {"plan": "pro", "amount": "9.90"}'
+    answer = http.post(f"{store}/execute", json={"command": command}, headers=with_key)
+    assert (answer.status_code, "/batch" in answer.json()["error"]) == (400, True)
+    answer = http.post(f"{store}/ingest?type=signup", content=b"", headers=with_key)
+    assert (answer.status_code, "source" in answer.json()["error"]) == (400, True)
+    assert http.post(f"{store}/execute", json={"command": "PING"}, headers=with_key).status_code == 200
+    assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 1}]
+
+
 def test_a_key_of_a_batch_that_was_refused_may_come_with_what_is_mended(
     http: httpx2.Client, store: str
 ) -> None:

@@ -107,6 +107,8 @@ class _Calls:
         command = await self._run(parse, text)
         if not isinstance(command, _READS):
             self._service.check_access(call, name, writes=True)
+        if isinstance(command, tree.Store | tree.Batch) and "idempotency-key" in request.headers:
+            raise InputError("a command takes no Idempotency-Key", hint="Send the events to /batch")
 
         is_arrow = _ARROW in request.headers.get("accept", "")
 
@@ -170,6 +172,8 @@ class _Calls:
         kind = request.query_params.get("type", "")
         raw = await self._raw(request)
         source, most_bytes = _source(request), self._service.options.max_request_bytes
+        if source is None and "idempotency-key" in request.headers:
+            raise InputError("a table of events takes source and number, and no Idempotency-Key")
 
         def ingested() -> int:
             table = read_stream(raw, most_rows=most_bytes, most_bytes=most_bytes)
