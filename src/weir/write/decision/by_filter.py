@@ -57,7 +57,7 @@ class ChangeByFilter:
         return cls(kind, where, () if set_to is None else update_values(set_to, columns))
 
     def nothing(self, columns: TableColumns) -> tuple[pa.Table, pa.Table]:
-        """Return what is done, and what is not, before there was a row."""
+        """Return the empty results of done and skipped keys."""
         keys = pa.schema([pa.field(name, columns.schema.field(name).type) for name in columns.primary_key])
         return keys.empty_table(), keys.empty_table()
 
@@ -71,11 +71,10 @@ class ChangeByFilter:
         return [one for one in self.values if one[1].is_of_numbers]
 
     def checked(self, found: pa.Table, columns: TableColumns) -> pa.Table:
-        """Return rows that matched without :attr:`numbers`, of which an update has been seen to have values.
+        """Return matched rows without :attr:`numbers`, once an update was checked to have values for them.
 
-        So an expression that fails does so before anything is written, as far as it is made of numbers:
-        texts and the like, of all rows at once, may be more than there is memory. They are looked at part by
-        part.
+        So a failing expression over numbers fails before anything is written. Texts and other large values of
+        all rows may exceed memory, so they are checked part by part.
 
         Parameters
         ----------
@@ -102,7 +101,7 @@ class ChangeByFilter:
         *,
         is_whole: bool,
     ) -> Iterator[dict[ShardValues, Undecided]]:
-        """Yield what the shards are to decide on, one after the other.
+        """Yield the parts for the shards to decide on, one after the other.
 
         Parameters
         ----------

@@ -84,7 +84,7 @@ def _check(expression: Expr, rows: pa.RecordBatch) -> pa.Array | None:
 
 
 def _check_case(branches: Sequence[Expr], rows: pa.RecordBatch) -> None:
-    """Check conditions and values in turn, each for the rows that come to it; the last one may be ELSE."""
+    """Check conditions and values in turn, each for the rows that reach it; the last one may be ELSE."""
     for when, then in zip(branches[::2], branches[1::2], strict=False):
         refuse_wrapped(when, rows)
         chosen = _is(when, rows, True)

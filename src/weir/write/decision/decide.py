@@ -1,11 +1,11 @@
 """Deciding a group of writes: the outcome of operations that depend on existing rows.
 
-The leader of a commit group decides all of them, in their order, with one look-up. What comes of it are plain
-rows and tombstones, which are one log entry: whoever replays the log decides nothing.
+The leader of a commit group decides all of them, in order, with one lookup. The result is plain rows and
+tombstones in one log entry, so replay decides nothing.
 
 Rows of one key have to be decided one after the other; rows of different keys may be decided together. So the
-rows of a group are taken in *rounds*: the first of every key, the second of every key, and so on. Within a
-round everything of one shape (:attr:`Operation.shape`) is decided at once, whoever has asked for it.
+rows of a group are processed in *rounds*: the first of every key, the second of every key, and so on. Within
+a round all rows of one shape (:attr:`Operation.shape`) are decided at once, whichever write they belong to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Mask = npt.NDArray[np.bool_]
 _ABSENT = -1
 
 _MANY_PER_KEY = 8
-"""Present rows for each key, beyond which those that were replaced are dropped."""
+"""Present rows per key beyond which replaced ones are dropped."""
 
 
 _MANY_ROUNDS = 4
@@ -58,8 +58,8 @@ def decide(
 ) -> list[pa.RecordBatch]:
     """Return the rows that a group of writes comes to, in their order.
 
-    Every write that was undecided is told what was done; of one that cannot be decided, because an expression
-    fails on a row of its own, the error is set, and nothing is written.
+    Every undecided write gets its result; a write that cannot be decided, because an expression fails on one
+    of its rows, gets the error, and writes nothing.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ def decide(
 
 @dataclass(slots=True)
 class _Part:
-    """The rows of one operation, or of a plain write, among all rows of a group that are looked at.
+    """The rows of one operation or plain write, among all relevant rows of a group.
 
     Parameters
     ----------
     pending : int
         Which write of the group they are of.
     operation : Operation or None
-        What is done with them; None for a plain write, of which only the rows are here whose keys matter.
+        The operation on them; None for a plain write, which is represented only by rows with relevant keys.
     start, end : int
         Where they are.
     """
@@ -148,7 +148,7 @@ class _Decision:
                 rows.append(keys)
                 start = end
         self._rows = pa.concat_tables(tables).combine_chunks()
-        # As callers are told of them: without field ids.
+        # As returned to callers: without field ids.
         self._key_table = pa.table({name: self._rows.column(name) for name in self._key_columns})
         # Only keys that matter are numbered from here on.
         numbers = np.cumsum(matters) - 1
@@ -172,7 +172,7 @@ class _Decision:
         self._foresight: Foresight | None = None
 
     def run(self) -> list[pa.RecordBatch]:
-        """Decide segment by segment, and return what is to be written."""
+        """Decide segment by segment, and return the rows to write."""
         self._out: list[pa.Table] = []
         self._out_rows = 0
         self._out_of = np.full(len(self._keys), _ABSENT, dtype=np.int64)
@@ -186,7 +186,7 @@ class _Decision:
                     self._decide(writes)
                     break
                 except _FailedError:
-                    # Without those that failed: what they would have done, others have seen.
+                    # Without those that failed, whose effects others have already seen.
                     self._at, self._present, self._of = before[0], before[1], of
                     del self._out[before[2] :]
                     self._out_rows = before[3]
@@ -268,7 +268,7 @@ class _Decision:
         self._now(rows, self._rows.take(pa.array(rows)))
 
     def _decide_shape(self, pieces: list[tuple[_Part, Rows]], known: Rows, present: pa.Table) -> None:
-        """Decide rows of one shape, no two of which have one key."""
+        """Decide rows of one shape with distinct keys."""
         rows = np.concatenate([mine for _, mine in pieces])
         operation = pieces[0][0].operation
         assert operation is not None
@@ -278,7 +278,7 @@ class _Decision:
             if len({part.pending for part, _ in pieces}) == 1:
                 self._group[pieces[0][0].pending].error = error
                 raise _FailedError from error
-            # Somebody's row is to blame, and the others have nothing to do with it.
+            # One row caused the failure, and the others are not affected.
             for part, mine in pieces:
                 assert part.operation is not None
                 try:
@@ -292,7 +292,7 @@ class _Decision:
     def _outcome_of(
         self, operation: Operation, rows: Rows, known: Rows, present: pa.Table
     ) -> tuple[Mask, pa.Table]:
-        """Return which of some rows are done, and what is written for them."""
+        """Return which of some rows are done, and the rows written for them."""
         at = known[self._keys[rows]]
         exists = at != _ABSENT
         there = np.flatnonzero(exists)
@@ -354,7 +354,7 @@ class _Decision:
             elif exists.all():
                 columns.append(kept.column(field.name))
             else:
-                # Of rows that are made, what was given is all there is.
+                # Newly created rows have only the given values.
                 columns.append(kept.column(field.name).cast(field.type))
         changed = pa.Table.from_arrays(columns, schema=self._schema)
         if operation.values:
@@ -362,7 +362,7 @@ class _Decision:
         return changed
 
     def _write(self, rows: Rows, done: Mask, written: pa.Table) -> None:
-        """Take what was decided into what is to be written, and go on after it."""
+        """Add the decided rows to those to write, and continue after them."""
         chosen = rows[done]
         if not chosen.size:
             return
@@ -383,7 +383,7 @@ class _Decision:
         self._of[self._keys[rows]] = rows
 
     def _outcome(self) -> list[pa.RecordBatch]:
-        """Return all rows to be written in their order, and tell every write what was done."""
+        """Return all rows to write in order, and set the result of every write."""
         out = pa.concat_tables(self._out) if self._out else None
         batches: list[pa.RecordBatch] = []
         for number, write in enumerate(self._group):

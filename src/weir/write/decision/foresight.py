@@ -1,9 +1,9 @@
 """Conditions of many rows of one key, evaluated before it is known which rows they meet.
 
 Rows of one key are decided one after the other, and evaluating an expression takes about as long for one row
-as for a thousand. So it is evaluated for all rows at once under two guesses: that the row before was done,
-and that no row is done until then. What is evaluated counts only where the row that it was evaluated
-against is there when its turn comes.
+as for a thousand. So it is evaluated for all rows at once under two guesses: that the previous row was done,
+and that no row was done so far. A result is used only if the row it was evaluated against is the present one
+when its turn comes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 LOOKED_UP = -1
-"""What is there of a key before any row of the group: it was looked up."""
+"""The present row of a key before the group, as looked up."""
 
 _NEVER = -2
 _NONE = -1
@@ -31,14 +31,14 @@ _MOST_KEYS = 64
 
 
 class Foresight:
-    """What conditions come to for the rows of a group.
+    """The results of conditions for the rows of a group.
 
     Parameters
     ----------
     keys : ndarray of int64
         The number of each row's key.
     shapes : ndarray of int64
-        The number of what is done with each row; equal for rows with one condition.
+        The shape number of each row; equal for rows with the same condition.
     whole : ndarray of bool
         Whether each row, if it is done, is there as it is.
     """
@@ -95,7 +95,7 @@ class Foresight:
         return found
 
     def _fill(self, rows: Rows, there: Rows, found: Mask) -> Mask:
-        """Take in what is known; return for which rows nothing is."""
+        """Use the known results; return the rows without one."""
         missing = np.ones(len(rows), dtype=np.bool_)
         for against, holds in zip(self._against, self._holds, strict=True):
             known = against[rows] == there

@@ -41,18 +41,18 @@ class Operation:
         Rows of log entries: of an upsert or insert whole, of a patch with the columns that are given, else
         tombstones.
     given : tuple of str, default ()
-        Of a patch: the columns outside the key that it sets.
+        For a patch: the columns outside the key that it sets.
     makes_rows : bool, default False
-        Of a patch: whether rows that do not exist are made.
+        For a patch: whether to create missing rows.
     condition : RowExpression, optional
         What has to hold of the present row.
     where : str, optional
-        A filter that has to hold of the present row, in Lance's SQL: of what is changed by filter.
+        For a change by filter: the condition on the present row, in Lance's SQL.
     keeps : tuple of str, default ()
-        Of what is deleted by filter: columns outside the key that its tombstones have from the present rows,
+        For a delete by filter: columns outside the key that its tombstones copy from the present rows,
         because they decide the shard.
     values : tuple of (str, RowExpression), default ()
-        Of an update: the columns that it sets, and to what.
+        For an update: the columns it sets, with their expressions.
     """
 
     kind: Kind
@@ -73,7 +73,7 @@ class Operation:
 
     @property
     def looks(self) -> bool:
-        """Whether what it does depends on the present row."""
+        """Whether its effect depends on the present row."""
         unconditional = self.kind in (Kind.UPSERT, Kind.DELETE)
         return not unconditional or self.condition is not None or self.where is not None
 
@@ -122,15 +122,15 @@ class Undecided:
     all_or_nothing : bool, default False
         Whether nothing is written unless every key is done.
     since : LogPlaceBefore, optional
-        Of what is changed by filter, by its only operation: how far the log was when the keys were looked
-        for. Keys that were written later are looked at as well.
+        For a change by filter: the log position when the keys were searched. Keys written later are checked
+        as well.
     seen : Table, optional
-        Keys that are not to be looked at again, because they have been decided before.
+        Keys to skip, because they were decided before.
 
     Attributes
     ----------
     done, skipped : Table or None
-        The keys that were done, and those that were not. None until it is decided.
+        The keys that were done and those that were skipped. None until decided.
     answer : bytes
         Which of its rows were done (:func:`weir.format.write_window.encode_answer`).
     """
@@ -184,7 +184,7 @@ def with_keys(
     keys : Table
         More keys; repeats are allowed.
     seen : Table, optional
-        Keys that are to be left out.
+        Keys to leave out.
     key_columns : tuple of str
         Primary-key columns.
     """

@@ -22,7 +22,7 @@ Routed = dict[ShardValues, list[Operation]]
 
 
 def made_operations(operations: Sequence[OperationInput], columns: TableColumns) -> list[Operation]:
-    """Return what is to be done, in its order, before it is split by shard.
+    """Return the operations in order, before they are split by shard.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def made_operations(operations: Sequence[OperationInput], columns: TableColumns)
 
 
 def routed_operations(operations: Sequence[Operation], columns: TableColumns) -> Routed:
-    """Return what is to be done in each shard, in its order."""
+    """Return the operations of each shard, in order."""
     routed: Routed = {}
     for operation in operations:
         routed_by_shard(operation, columns, routed)
@@ -98,7 +98,7 @@ def update_values(set_to: Mapping[str, str], columns: TableColumns) -> tuple[tup
     Raises
     ------
     InputError
-        If nothing is set, or a column that there is not, that is of the key, or that decides the shard.
+        If nothing is set, or an unknown column, a key column, or one that decides the shard.
     FilterError
         If an expression cannot be used, or is of a type that the column cannot take.
     """

@@ -1,8 +1,8 @@
 """The current rows of a shard for its writer: in MemTables, generations and the base table.
 
-Whoever leads a commit group owns the end of the log, so what it finds here stays so until it has written. No
-round trip tells what is new: all of it went through this writer. Generations and base table are read where
-the keys are not in memory.
+The leader of a commit group owns the end of the log, so what it finds stays valid until it has written. New
+rows need no round trip: all of them went through this writer. Generations and base table are read if keys are
+not in memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class PresentRows:
         self._versions = versions
         self._runs: dict[tuple[int, int], tuple[int, tuple[TailRun, ...]]] = {}
         self._groups: tuple[object, Sequence[KeyGroup]] | None = None
-        # Of the manifest whose generations the base table is known to go with.
+        # Version of the manifest whose generations are known to match the base table.
         self._complete: tuple[int, int] | None = None
 
     def find(self, keys: KeySet, columns: Sequence[str], schema: pa.Schema) -> tuple[Offsets, pa.Table]:
@@ -218,7 +218,7 @@ class PresentRows:
         kept: dict[tuple[int, int], tuple[int, tuple[TailRun, ...]]] = {}
         groups: list[KeyGroup] = []
         for memtable in memtables:
-            # By position: a MemTable without rows has the generation of the one that follows it.
+            # By position: a MemTable without rows has the same generation as its successor.
             place = (memtable.first_position, id(schema))
             count, runs = self._runs.get(place, (0, ()))
             entries = memtable.entries

@@ -1,7 +1,7 @@
 """SQL over one row, with DataFusion's meaning: conditions of writes, and values of updates.
 
-Names of columns stand for the row as it is; ``new.<column>`` for the row that is to be written. Names are
-case-sensitive, as everywhere in Weir.
+Column names mean the existing row; ``new.<column>`` means the row to write. Names are case-sensitive, as
+everywhere in Weir.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weir.write.decision.checked_arithmetic import WrappedError, refuse_wrapped
 __all__ = ["NEW", "RowExpression", "condition"]
 
 NEW = "new"
-"""What a condition calls the row that is to be written."""
+"""The name of the row to write, in conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RowExpression:
     schema : Schema
         The columns of the table that it may name, without field ids.
     has_new : bool
-        Whether it may name the row that is to be written.
+        Whether it may refer to the row to write.
     where : str
         What it was passed as, for errors.
 
@@ -64,7 +64,7 @@ class RowExpression:
         Raises
         ------
         FilterError
-            If it does not parse, names columns that there are not, or is no function of one row.
+            If it does not parse, names unknown columns, or does not depend on a single row alone.
         """
         if not isinstance(text, str) or not text.strip():
             raise FilterError(f'it is SQL text such as "version < 7", got {text!r}', where=where)
@@ -106,7 +106,7 @@ class RowExpression:
         present : Table
             The rows as they are; at least :attr:`columns`.
         new : Table, optional
-            The rows that are to be written, aligned with them.
+            The rows to write, aligned with them.
 
         Raises
         ------

@@ -56,10 +56,10 @@ def flush_memtable(
     sort_by : tuple of str, default ()
         Columns by which the rows of the generation are sorted.
     known : ShardManifest, optional
-        The newest manifest of the shard that the caller knows, of this claim: only later ones are looked
-        for. Default: the one that the claim published.
+        The newest manifest of this claim that the caller knows: only later ones are searched. Default: the
+        one that the claim published.
     indexes : callable
-        Returns the indexes that generations are to have now. Default: none.
+        Returns the current indexes for generations. Default: none.
     urgency : callable
         How urgent it is (:class:`weir.engine.throttle.Throttle`). Default: so that it does not rest.
 
@@ -93,7 +93,7 @@ def flush_memtable(
 
 
 class _AlreadyFlushedError(Exception):
-    """An earlier attempt, of which we only know that it failed, has published the MemTable."""
+    """An earlier attempt that seemed to fail has published the MemTable."""
 
     def __init__(self, manifest: ShardManifest) -> None:
         super().__init__("the MemTable has been flushed")
@@ -143,7 +143,7 @@ def _flush(
 
     failpoint.reach("flush.before_manifest")
     if store.is_local and latest is not None:
-        # A lease that was not renewed since does not tell. On object stores it is not worth a round trip.
+        # A lease that was not renewed since does not show it. On object stores it is not worth a round trip.
         refuse_another_history(store, latest)
     published = update_manifest(store, shard_id, publish, known=latest)
     failpoint.reach("flush.after_manifest")
@@ -180,7 +180,7 @@ def _check(store: ObjectStore, claim: Claim, memtable: MemTable, latest: ShardMa
             where=store.uri,
             hint="Every acknowledged row is safe in the WAL; open a new writer to go on",
         )
-    # Within our epoch nobody else flushes: the answer to an earlier attempt was lost, or its manifest
-    # reached the store after we had given it up (invariant I4).
+    # Within our epoch no other writer flushes: the answer to an earlier attempt was lost, or its manifest
+    # reached the store after we had given up on it (invariant I4).
     if latest.replay_after_wal_entry_position >= memtable.last_position:
         raise _AlreadyFlushedError(latest)

@@ -59,7 +59,7 @@ class GenerationRows:
         engine : MergeEngine, optional
             What the versions of a key come to. Default: the last row.
         sort_by : tuple of str, default ()
-            Columns by which the rows are laid out. One that is not there any more is passed over.
+            Columns by which to cluster the rows. Columns that no longer exist are ignored.
         """
         sort_by = tuple(name for name in sort_by if name in written.schema.names)
         if not key_columns:
@@ -104,7 +104,7 @@ class GenerationRows:
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """Yield the live rows, in the order that they are laid out in, some 2 MiB at a time.
 
-        Small batches are gathered; those that are large enough are handed on as they are.
+        Small batches are combined; large enough ones are passed on unchanged.
         """
         total = self.written.num_rows
         step = max(total * _PIECE_BYTES // max(self.written.nbytes, 1), 1)

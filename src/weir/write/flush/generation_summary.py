@@ -47,7 +47,7 @@ def summarize(rows: GenerationRows, built: Iterable[IndexDefinition]) -> Generat
 
 def _bounds(values: pa.Array) -> tuple[pa.Scalar | None, pa.Scalar | None]:
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-        # Filters hold it for greater than every number, Arrow passes over it.
+        # Filters treat it as greater than every number, Arrow skips it.
         return None, None
     found = pc.min_max(values)
     low, high = found["min"], found["max"]

@@ -92,9 +92,9 @@ def write_generation(
     key_columns : tuple of str
         Primary-key columns.
     in_memory_bytes : int
-        What the MemTable took in memory, recorded for operators.
+        Memory of the MemTable, recorded for operators.
     indexes : sequence of GenerationIndex, optional
-        The indexes that generations are to have, where this one gains from them.
+        The indexes for generations, used if this one benefits from them.
     urgency : callable
         How urgent it is (:class:`weir.engine.throttle.Throttle`). Default: so that it does not rest.
     name : str, optional
@@ -109,7 +109,7 @@ def write_generation(
     place = _Place(store, layout.generation_path(shard_id, name))
     keys = rows.columns(key_columns)
     if rows.is_large:
-        # The library takes one processor for most of it, and lets go of the interpreter.
+        # The library uses one processor for most of it, and releases the GIL.
         written, of_keys = _both(
             store, partial(_write_rows, place, rows, urgency), lambda: _key_files(place, rows, keys).stored()
         )
@@ -151,9 +151,9 @@ def write_generation(
 def _library_files(place: _Place) -> dict[str, int]:
     """Return the checksums of what the library has written, where it costs little to read it again.
 
-    It has to be all there. A disk of this machine has it in memory still, and nothing else on it that would
-    notice a bit that turns over. Object stores keep checksums of their own, would send everything once more,
-    and take an object as a whole or not at all.
+    It must be complete. A local disk still has it in memory, and has no other check for flipped bits. Object
+    stores have their own checksums, would transfer everything again, and store objects completely or not at
+    all.
     """
     if not place.store.is_local:
         return {}
@@ -186,14 +186,14 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class _KeyFiles:
-    """The files by which keys are found.
+    """The files used for key lookups.
 
     Parameters
     ----------
     bloom_filter_checksum : int or None
         None where the rows have no key.
     unstored : tuple of callable
-        What stores those that are not stored yet.
+        Functions that store the files not stored yet.
     """
 
     bloom_filter_checksum: int | None
@@ -250,8 +250,8 @@ def _rows_written(place: _Place, rows: GenerationRows, urgency: Callable[[], flo
 def _committed_beside(place: _Place, data: pa.Table | pa.RecordBatchReader, schema: pa.Schema) -> _Written:
     """Store rows, and build what makes them a dataset here, to be stored with the other small files.
 
-    The library takes three round trips for it, one after the other, and two more to number its columns. Of
-    few rows the data files are stored so as well: it would look for a dataset first.
+    The library needs three sequential round trips for it, and two more to number its columns. The data files
+    of small generations are stored the same way: the library would check for a dataset first.
     """
     is_small = isinstance(data, pa.Table) and data.nbytes <= _SMALL_BYTES
     plain = without_field_ids(schema, births=False)
@@ -282,7 +282,7 @@ def _committed_beside(place: _Place, data: pa.Table | pa.RecordBatchReader, sche
 
 
 def _renumbered(place: _Place, dataset: lance.LanceDataset, numbers: Mapping[int, int]) -> lance.LanceDataset:
-    """Give the columns of a generation that nobody can see yet the ids that the table has for them."""
+    """Give the columns of an unpublished generation the table's field ids."""
     path = f"{place.path}/{_FIRST_MANIFEST}"
     where = f"{place.store.uri}/{path}"
     manifest = place.store.get(path)
@@ -310,13 +310,13 @@ def _write_all(store: ObjectStore, files: Sequence[Callable[[], object]]) -> Non
 
 @contextmanager
 def _library_failures(place: _Place) -> Iterator[None]:
-    """Report what the library raises as what it is to the caller: the store failed."""
+    """Report errors of the library as store failures."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
         raise _failed(place, error) from error
     except BaseException as error:
-        # A panic of the library is no Exception; anything else here is to end the process.
+        # A panic of the library is not an Exception; anything else here should end the process.
         if type(error).__name__ != "PanicException":
             raise
         raise _failed(place, error) from error

@@ -27,7 +27,7 @@ class RowsToStage:
     router : Router
         Splits rows by shard.
     stage : callable
-        Stages rows of one shard, which are held no more.
+        Stages rows of one shard, which then leave the buffer.
     """
 
     def __init__(self, router: Router, stage: Callable[[ShardValues, pa.Table], None]) -> None:
@@ -56,7 +56,7 @@ class RowsToStage:
         return dict(sorted(self._nbytes.items(), key=lambda one: one[1]))
 
     def take(self, shard: ShardValues) -> pa.Table:
-        """Return what is held of a shard, and hold it no more."""
+        """Return the buffered rows of a shard, and remove them."""
         self._nbytes.pop(shard)
         return pa.concat_tables(self._held.pop(shard))
 

@@ -1,20 +1,20 @@
 """Generations whose rows were never in the log: written anywhere, published by the shard's writer.
 
 Many machines can write at once what one then lists in the shard manifest, all in one step. A generation is
-*staged* under a name of its own, since it has no number yet, and nothing refers to it. Publishing gives
-the staged ones of a shard consecutive numbers, above everything flushed before. The writer then appends an
-empty log entry that names them, since readers look for changes in the log alone.
+*staged* under a random name, since it has no number yet, and is unreferenced. Publishing gives the staged
+generations of a shard consecutive numbers above everything flushed before. The writer then appends an empty
+log entry that names them, since readers look for changes only in the log.
 
-What is staged and never published has to be deleted some time, and must not be while it may be published
-still, however slow a job is or however long a machine sleeps. Three rules together prove it:
+Staged generations that are never published must be deleted eventually, but not while they may still be
+published, however slow a job is or however long a machine sleeps. Three rules together ensure this:
 
 - Garbage collection takes a staged directory that no manifest lists for left behind only if everything in it
   is at least :data:`LEFT_BEHIND_AFTER` old by the store's clock.
-- It publishes a manifest of its own before it deletes one. So a commit that looked at the shard before either
-  came through before, and is seen, or finds its version taken, and looks again.
-- A commit refuses a directory of which anything was at least :data:`MAX_STAGED` old, by the store's clock and
-  the time that has passed here since it was asked, when it looked at the shard. That is far less. Whoever
-  stages refuses what has taken that long, of which the oldest files may be gone by then.
+- It publishes its own manifest before it deletes a directory. So a commit that read the shard before either
+  succeeded before, and is seen, or finds its version taken, and reads again.
+- A commit refuses a directory in which anything was at least :data:`MAX_STAGED` old when it read the shard,
+  by the store's clock and the time passed here since. That is far less. Staging itself refuses work that has
+  taken that long, whose oldest files may be gone by then.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StagedGeneration:
     shard_id : UUID
         The shard it is written for.
     flushed : FlushedGeneration
-        What a manifest will list, but for the number.
+        The future manifest entry, without the number.
     """
 
     shard_id: UUID
@@ -93,7 +93,7 @@ def stage_generation(
 ) -> StagedGeneration:
     """Write rows of a shard as a generation that nothing refers to. Claims nothing.
 
-    A shard that does not exist gets its first manifest, so that what is left behind in it is found.
+    A new shard gets its first manifest, so that leftovers in it are found.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def publish_staged(
     generation : int
         The number of the first.
     sources : SourceMarks
-        What the manifest is to record.
+        The marks for the manifest to record.
     position : int
         The last position of the log.
     clock : Clock
@@ -202,7 +202,7 @@ def publish_staged(
     def publish(latest: ShardManifest) -> ShardManifest:
         _refuse_if_fenced(store, claim, latest)
         if latest.current_generation >= generation + len(staged):
-            # The answer to an earlier attempt was lost: within our epoch nobody else publishes.
+            # The answer to an earlier attempt was lost: within our epoch no other writer publishes.
             raise _AlreadyPublishedError(latest)
         age = now - oldest + timedelta(seconds=clock.uptime() - asked_at)
         if age >= MAX_STAGED:
@@ -238,10 +238,10 @@ def publish_staged(
 
 
 def settle_publication(store: ObjectStore, claim: Claim, generation: int) -> ShardManifest:
-    """Bring to an end an attempt to publish of which we only know that it failed, and return the manifest.
+    """Complete an attempt to publish that seemed to fail, and return the manifest.
 
-    It has come about if the manifest's current generation is above ``generation``, the number of the first
-    that was to be published. Otherwise it never will.
+    It took effect if the manifest's current generation is above ``generation``, the number of the first one
+    to be published. Otherwise it never will.
 
     Raises
     ------

@@ -37,7 +37,7 @@ class Heartbeat:
     clock : Clock
         Tells when a renewal is due. Default: the clocks of this machine.
     renewals : LeaseRenewals, optional
-        Who renews them. Default: threads of its own, which end with it.
+        Renews them. Default: separate threads, which end with it.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, *, renewals: LeaseRenewals | None = None) -> None:
@@ -71,7 +71,7 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class _Watched:
-    """When a lease is renewed next; ``number`` tells the newest of its places in the queue."""
+    """When a lease is renewed next; ``number`` identifies its newest entry in the queue."""
 
     number: int
     is_being_renewed: bool = False
@@ -90,7 +90,7 @@ class LeaseRenewals:
     clock : Clock
         Tells when a renewal is due. Default: the clocks of this machine.
     metrics : Metrics, optional
-        Told of what is renewed, lost, and not renewed in time.
+        Counts renewed, lost and late leases.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, metrics: Metrics | None = None) -> None:
@@ -195,7 +195,7 @@ class LeaseRenewals:
                 self._changed.wait(look if remaining is None else min(remaining, look))
 
     def _drop_forgotten(self) -> None:
-        """Take off the front of the queue what is not watched any more, or stands elsewhere in it."""
+        """Remove entries from the front of the queue that are outdated or no longer watched."""
         while self._due:
             _, number, lease = self._due[0]
             watched = self._watched.get(lease)
@@ -208,7 +208,7 @@ class LeaseRenewals:
             self._renewing -= 1
             watched = self._watched.get(lease)
             if watched is None or not watched.is_being_renewed:
-                # Its writer has let go of it meanwhile.
+                # Its writer has released it meanwhile.
                 return
             if isinstance(error, FencedError):
                 self._forget(lease)

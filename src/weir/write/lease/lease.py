@@ -1,13 +1,13 @@
 """Taking, renewing and releasing the lease of a shard.
 
-A lease keeps well-behaved writers apart: a claim respects the one that somebody holds, and so does not
-fence a writer that is at work. What keeps any two writers apart, also with clocks that are wrong and
-processes that stood still, is the epoch and its fence entry (:mod:`weir.write.claim`). Both stay: a
-writer looks at its lease before each write, which costs no round trip, and the append finds the fence.
+A lease separates well-behaved writers: a claim respects a held lease, and so does not fence an active writer.
+The epoch and its fence entry (:mod:`weir.write.claim`) separate any two writers, even with wrong clocks and
+suspended processes. Both are needed: a writer checks its lease before each write, which costs no round trip,
+and the append finds the fence.
 
-Every change is a compare-and-swap of one object. Our own deadline counts on the uptime of the system
-from before a renewal was sent, so it is over no later than what others read, give or take how far the
-wall clocks are apart; they add an allowance for that.
+Every change is a compare-and-swap of one object. Our own deadline counts on the uptime of the system from
+before a renewal was sent, so it ends no later than others read, apart from differences between wall clocks,
+for which they add an allowance.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ShardLease:
     terms : LeaseTerms
         How it is taken and renewed.
     held : Lease
-        What is stored.
+        The stored lease.
     version : str, optional
         Version of the stored object; None if that is not known.
     deadline : float
@@ -82,7 +82,7 @@ class ShardLease:
         self._ended: FencedError | None = None
         self._is_paused = False
         self._swapping = threading.Lock()
-        # What may be stored though nobody has told us so: of swaps whose answers were lost.
+        # Leases that may be stored by swaps whose answers were lost.
         self._in_doubt: set[str] = set()
 
     @classmethod
@@ -106,7 +106,7 @@ class ShardLease:
         Raises
         ------
         LeaseHeldError
-            If somebody else holds it and the terms are not to take it over.
+            If another writer holds it and the terms do not permit taking it over.
         CorruptionError
             If it is not what was written; a take-over replaces it.
         ConflictError
@@ -125,7 +125,7 @@ class ShardLease:
                 if ours._place(None if meta is None else meta.version):
                     return ours
             except (Exception, KeyboardInterrupt):
-                # Nobody can tell whether it was written, and nobody will write with it.
+                # Whether it was written is unknown, and it will not be used.
                 release_quietly(ours)
                 raise
         raise ConflictError(
@@ -135,7 +135,7 @@ class ShardLease:
         )
 
     def _place(self, expected: str | None) -> bool:
-        """Store the lease in place of one version, or of none; return whether it is what is stored."""
+        """Store the lease in place of a version, or as the first; return whether it is stored."""
         path, data = self._path, lease.encode(self._held)
         try:
             if expected is None:
@@ -143,7 +143,7 @@ class ShardLease:
             else:
                 self._version = self._store.compare_and_swap(path, data, expected)
         except (ObjectExistsError, PreconditionError):
-            # Somebody was there first, or it was ourselves and the answer was lost.
+            # Another writer was first, or we were and the answer was lost.
             stored = _read_to_replace(self._store, self.shard_id, self._terms, path)
             return stored is not None and stored.write_id == self._held.write_id
         return True
@@ -170,11 +170,11 @@ class ShardLease:
 
     @property
     def last_position(self) -> int:
-        """A position that the log has reached, by what the lease said and what its holder has added."""
+        """A position that the log has reached, according to the lease and its holder since."""
         return self._last_position
 
     def reached(self, position: int) -> None:
-        """Remember how far the log has come; the next change of what is stored says so. No round trip."""
+        """Remember the log position, which the next change of the stored lease records. No round trip."""
         self._last_position = position
 
     def check(self) -> None:
@@ -183,7 +183,7 @@ class ShardLease:
         Raises
         ------
         FencedError
-            If it was lost to somebody else, has expired or was released: from then on, every time.
+            If it was lost to another writer, has expired or was released: from then on, every time.
         StorageError
             If it was paused, and the store failed; it is paused still.
         """
@@ -196,12 +196,12 @@ class ShardLease:
     def check_stored(self) -> None:
         """As :meth:`check`, and on a local disk that the lease is there still: one look, no round trip.
 
-        Libraries that write below a table make its directory again if somebody has removed it.
+        Libraries that write below a table recreate its directory if it was removed.
 
         Raises
         ------
         FencedError
-            As for :meth:`check`, or if what is stored is gone.
+            As for :meth:`check`, or if the stored lease is gone.
         """
         self.check()
         if self._store.is_local and self._store.head(self._path) is None:
@@ -220,7 +220,7 @@ class ShardLease:
         Raises
         ------
         FencedError
-            If somebody else has taken the lease.
+            If another writer has taken the lease.
         StorageError
             If the store failed; the lease is as it was, and can be renewed again until it expires.
         """
@@ -235,7 +235,7 @@ class ShardLease:
             self._deadline = deadline
 
     def release(self) -> None:
-        """Let go: mark the lease as released, unless somebody else has it. Idempotent.
+        """Mark the lease as released, unless another writer has it. Idempotent.
 
         Raises
         ------
@@ -250,17 +250,17 @@ class ShardLease:
             self._give_up()
 
     def abandon(self) -> None:
-        """Tell this process alone that nobody writes with the lease any more; takes no lock, no round trip.
+        """Record in this process only that the lease is unused; takes no lock and no round trip.
 
-        For when its writer is collected. What it may still have under way is fenced by whoever comes next.
+        For when its writer is garbage-collected. The next claim fences any pending append.
         """
         released_leases.abandon(self._held)
 
     def pause(self) -> None:
         """Let go for now: others find the lease released, and the next :meth:`check` takes it back.
 
-        Taking it back is one round trip, and works if nobody has held the lease in between: then
-        nothing that is known of the shard has changed.
+        Taking it back is one round trip, and succeeds if no other writer has held the lease in between: then
+        nothing known about the shard has changed.
 
         If the store fails, the lease is paused all the same, and for other processes it runs its time.
         """
@@ -274,7 +274,7 @@ class ShardLease:
                 _not_released(self.shard_id, error)
 
     def _give_up(self) -> None:
-        """Mark the lease as released, unless it is so marked already, or somebody else has it."""
+        """Mark the lease as released, unless it already is, or another writer has it."""
         released_leases.add(self._held)
         if self._held.released and self._version is not None:
             return
@@ -292,18 +292,18 @@ class ShardLease:
             _log.info("shard.lease_was_taken", shard=str(self.shard_id), by=str(error))
 
     def _resume(self) -> None:
-        """Take the lease back after a pause, unless somebody else has held it since."""
+        """Take the lease back after a pause, unless another writer has held it since."""
         with self._swapping:
             if self._ended is not None or not self._is_paused:
                 return
             taken, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
-            # From here on nobody in this process is to take it for given up, whether or not the
-            # answer to the swap arrives.
+            # From here on this process must not treat it as released, whether or not the answer to the swap
+            # arrives.
             released_leases.remove(self._held)
             try:
                 self._swap(taken)
             except BaseException:
-                # It may have gone through: what is stored has to be looked at before it is replaced.
+                # It may have succeeded: the stored lease has to be read before it is replaced.
                 self._version = None
                 released_leases.add(self._held)
                 raise
@@ -311,7 +311,7 @@ class ShardLease:
             self._is_paused = False
 
     def _swap(self, successor: Lease) -> None:
-        """Replace what is stored, which has to be ours, by ``successor``."""
+        """Replace the stored lease, which must be ours, by ``successor``."""
         path = self._path
         for _ in range(_MAX_ATTEMPTS):
             if self._version is None:

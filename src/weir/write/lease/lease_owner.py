@@ -1,8 +1,8 @@
 """The owner of a lease: identifies this process, and whether another one is dead.
 
-A process id alone says little: ids are given out again, and differ between containers on one machine. So
-a holder also records when its process started, and on which run of which system its id was given out. On
-systems that do not tell (all but Linux), nobody is ever held to be dead, and leases run their time.
+A process id alone is not sufficient: ids are reused, and differ between containers on one machine. So a
+holder also records when its process started, and the boot and machine its id belongs to. On systems that do
+not provide this (all but Linux), no holder is ever considered dead, and leases run to their end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _id_of(name: str) -> str:
 def is_certainly_dead(holder: LeaseOwner) -> bool:
     """Whether ``holder`` was a process of this very system that is gone, beyond doubt.
 
-    False where that cannot be told: another machine, another container, a system that does not say.
+    False if that is unknown: another machine, another container, an unsupported system.
     """
     if holder.system is None or holder.process_started is None or holder.system != _system():
         return False
@@ -63,7 +63,7 @@ class _ProcessStat:
 
 
 def _stat_of(process_id: int) -> _ProcessStat | None:
-    """Return what ``/proc`` tells of a process; None if it tells nothing (``man 5 proc_pid_stat``)."""
+    """Return the ``/proc`` status of a process; None if there is none (``man 5 proc_pid_stat``)."""
     try:
         with open(f"/proc/{process_id}/stat", encoding="utf-8", errors="replace") as file:
             text = file.read()
@@ -73,8 +73,8 @@ def _stat_of(process_id: int) -> _ProcessStat | None:
     fields = text.rpartition(")")[2].split()
     if len(fields) < 20:
         return None
-    # A killed process stays as a zombie until its parent asks for it. One whose first thread has
-    # ended while others run looks the same but for the number of threads.
+    # A killed process stays a zombie until its parent reaps it. One whose main thread has ended while others
+    # run looks the same except for the number of threads.
     return _ProcessStat(started=int(fields[19]), is_dead=fields[0] in _DEAD_STATES and int(fields[17]) <= 1)
 
 

@@ -1,8 +1,8 @@
 """The terms on which a lease is taken, and when a stored lease no longer matters.
 
-A lease that somebody holds is respected until it has run out. Of a process of the same system that is
-exact, by uptime, and a process that is gone needs no waiting. Of others the wall clocks say when, with an
-allowance for how far they are apart; and where they are wrong by more, that it was not renewed for so long.
+A held lease is respected until it has expired. For a process of the same system that is exact, by uptime, and
+a process that no longer exists needs no waiting. For others the wall clocks decide, with an allowance for
+their difference; if they are wrong by more, the time without a renewal decides.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LeaseTerms:
     ttl : float
         Seconds a lease lasts from its last renewal. Default 300.
     takeover : bool
-        Whether to take a lease that somebody else holds. Default False.
+        Whether to take a lease that another writer holds. Default False.
     holder : LeaseOwner
         Who takes them. Default: a new holder of this process.
     clock : Clock
@@ -47,7 +47,7 @@ class LeaseTerms:
 
 
 def lease_state(found: Lease | None, clock: Clock = SYSTEM_CLOCK) -> str:
-    """Return what a lease amounts to, for people.
+    """Return the state of a lease as text.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def lease_state(found: Lease | None, clock: Clock = SYSTEM_CLOCK) -> str:
 
 
 def is_free(store: ObjectStore, found: Lease, terms: LeaseTerms) -> bool:
-    """Whether a lease may be taken, on these terms, though it stands in the name of somebody."""
+    """Whether a lease with a holder may be taken on these terms."""
     if terms.takeover or found.released or found.holder.holder_id == terms.holder.holder_id:
         return True
     if released_leases.has(found):
@@ -83,8 +83,8 @@ def is_free(store: ObjectStore, found: Lease, terms: LeaseTerms) -> bool:
 class _Sightings:
     """Since when this process has seen the leases of others unchanged, by its own clock.
 
-    Where wall clocks are wrong by more than is allowed for, a lease whose holder is gone would stay in
-    the way for as long. Whoever tries again sees that it is not renewed, and needs no wall clock for it.
+    If wall clocks are wrong by more than the allowance, the lease of a vanished holder would block others for
+    as long. A repeated attempt sees that it is not renewed, which needs no wall clock.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _Sightings:
         self._lock = threading.Lock()
 
     def unchanged_for(self, store: ObjectStore, found: Lease, clock: Clock) -> float:
-        """Return for how many seconds, at least, ``found`` has been what is stored."""
+        """Return for at least how many seconds ``found`` has been the stored lease."""
         key, now = (store.uri, found.shard_id), clock.uptime()
         with self._lock:
             write_id, since = self._first.get(key, ("", now))

@@ -1,8 +1,8 @@
 """The leases that writers of this process have released, whatever the store says of them.
 
-Letting go is a write, and the store may fail just then, or have failed before it answered the claim. What
-it has then reads like the lease of a writer at work, and would keep everybody away for as long as it
-lasts. This process knows better: its next writer need not wait.
+Releasing is a write, and the store may fail just then, or may have failed before it answered the claim. The
+stored lease then looks like that of an active writer, and would block everyone until it expires. This process
+knows better: its next writer need not wait.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _MOST = 4096
 
 
 class ReleasedLeases:
-    """Remembers which leases nobody writes with any more. Safe to use from many threads.
+    """Remembers which leases are no longer used. Thread-safe.
 
-    Of very many, the ones that were given up last.
+    If there are very many, only the most recently released.
     """
 
     def __init__(self) -> None:

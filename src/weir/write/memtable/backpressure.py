@@ -64,7 +64,7 @@ class WithMemTables(Protocol):
         ...
 
     def retry_flush(self) -> None:
-        """Start a flush that failed anew, if it is time."""
+        """Retry a failed flush, if it is time."""
         ...
 
 
@@ -267,7 +267,7 @@ class UnflushedBytes:
             self._held_up -= 1
 
     def _queue_at_once(self, nbytes: int) -> bool:
-        """Queue a write where there is so much room that nobody waits, is held up, or need flush early."""
+        """Queue a write if there is enough room without waiting, slowing down or flushing early."""
         with self._lock:
             if self._turns or self.used + nbytes > _FLUSH_FROM * self._limit:
                 return False

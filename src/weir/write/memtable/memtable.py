@@ -37,9 +37,9 @@ class MemTable:
     nbytes : int
         Size of the rows as Arrow data, in bytes.
     held_bytes : int
-        About what they take in memory, in bytes: more than ``nbytes`` where batches are small.
+        Approximate memory in bytes: more than ``nbytes`` if batches are small.
     num_marks : int
-        Marks of repeatable writes, also of those that have changed nothing.
+        Marks of repeatable writes, including those that changed nothing.
     has_published : bool
         Whether an entry says what was published beside the log.
     sources : SourceMarks
@@ -92,7 +92,7 @@ class MemTable:
         Returns
         -------
         int
-            About how many bytes they take in memory.
+            Approximate memory in bytes.
         """
         if item.entry.schema is self.schema:
             self._batches.extend(item.entry.batches)

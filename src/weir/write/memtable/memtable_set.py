@@ -1,7 +1,7 @@
 """The MemTables of one shard: the active one, those waiting for a flush, and the flushes.
 
-Flushes run in the background, one after the other. One that fails is tried again by whoever needs the
-room; until it succeeds, the rows stay in the WAL and in memory.
+Flushes run in the background, one after the other. A failed one is retried by the next write that needs room;
+until it succeeds, the rows stay in the WAL and in memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MemTables:
     replayed : sequence of MemTable
         What the claim has replayed, oldest first, at least one: all but the last are flushed at once.
     on_fenced : callable
-        Called when a flush finds that the shard is somebody else's.
+        Called when a flush finds that another writer has the shard.
     on_first_write : callable
         Called with its position when a MemTable gets the first entry that is worth a flush.
     settle : callable
@@ -93,8 +93,8 @@ class MemTables:
         self._on_first_write = on_first_write
         self._settling = False
         self._frozen: deque[MemTable] = deque(replayed[:-1])
-        # An entry says which MemTable its rows go to. So the active one stays while an append is under way,
-        # and while it is not known whether an append that failed has come about.
+        # An entry says which MemTable its rows belong to. So the active one stays while an append is running,
+        # and while the outcome of a failed append is unknown.
         self._appending = False
         self._in_doubt = False
         self._freeze_wanted = False
@@ -134,12 +134,12 @@ class MemTables:
             return self._active.num_rows + sum(memtable.num_rows for memtable in self._frozen)
 
     def in_memory(self) -> tuple[list[MemTable], ShardManifest]:
-        """Return the MemTables, oldest first, and a manifest that lists whatever is in none of them.
+        """Return the MemTables, oldest first, and a manifest that lists everything not in them.
 
         Raises
         ------
         FencedError
-            If the shard is known to be somebody else's: rows have been let go of that are in no generation.
+            If another writer is known to have the shard: rows that are in no generation have been dropped.
         """
         with self._lock:
             if isinstance(self.stopped, FencedError):
@@ -174,7 +174,7 @@ class MemTables:
                 self._start_flush()
 
     def begin_append(self) -> None:
-        """Keep the active MemTable: rows that are on their way to the log are to be in it."""
+        """Keep the active MemTable: rows being appended to the log belong to it."""
         with self._lock:
             self._appending = True
 
@@ -242,14 +242,14 @@ class MemTables:
                     raise self.stopped.again()
 
     def flush(self) -> None:
-        """Flush what is frozen and wait for it.
+        """Flush frozen MemTables and wait for it.
 
         Raises
         ------
         FencedError
             If another writer has claimed the shard; it replays what this one had not flushed.
         WriterClosedError
-            If the writer was closed before; whoever claims the shard next replays the rows.
+            If the writer was closed before; the next writer of the shard replays the rows.
         StorageError
             If the store failed; the rows stay in memory, and can be flushed again.
         """
@@ -301,7 +301,7 @@ class MemTables:
             self._backlog.listed(manifest)
 
     def stop(self, error: WeirError) -> None:
-        """Take no more rows. If the shard is somebody else's, let go of those there are."""
+        """Accept no more rows. If another writer has the shard, drop the existing ones."""
         with self._lock:
             self.stopped = self.stopped or error.again()
             if isinstance(error, FencedError) and self._flushing is None:
@@ -360,13 +360,13 @@ class MemTables:
             self._settling = False
 
     def is_unflushed(self, position: int) -> bool:
-        """Whether what stands at a position, or before it, waits for a flush still."""
+        """Whether rows at or before a position still wait for a flush."""
         with self._lock:
             oldest = self._frozen[0] if self._frozen else self._active
             return oldest.is_worth_flushing and oldest.first_position <= position
 
     def retry_flush(self) -> None:
-        """Start a flush that failed anew, if it is time."""
+        """Retry a failed flush, if it is time."""
         with self._lock:
             if time.monotonic() >= self._retry_flush_at and self.stopped is None:
                 self._start_flush()
@@ -381,7 +381,7 @@ class MemTables:
             return 1.0
         return self._unflushed.urgency
 
-    # What follows runs with `self._lock` held, but for `_flush_frozen`, which the flusher runs.
+    # What follows runs with `self._lock` held, except `_flush_frozen`, which the flusher runs.
 
     def _freeze(self) -> None:
         frozen = self._active
@@ -435,7 +435,7 @@ class MemTables:
                 )
                 with self._lock:
                     self._newest_manifest = self._listing = published
-                    # What is written already goes on to be flushed: nobody else can claim the shard for it.
+                    # A written generation can still be published: no other writer can claim the shard for it.
                     self.sealed = published.status is ShardStatus.SEALED
                     self._frozen.popleft()
                     self._changed.notify_all()
@@ -447,7 +447,7 @@ class MemTables:
                 large = memtable.held_bytes >= _GIVE_BACK_FROM_BYTES
                 del memtable
                 if large:
-                    # What is freed here would otherwise stay with the allocator of this thread.
+                    # Memory freed here would otherwise stay with the allocator of this thread.
                     pa.default_memory_pool().release_unused()
         except BaseException as failure:
             # Whatever it was: who waits must hear of it, or would start the same flush again at once.
