@@ -69,9 +69,9 @@ class AttributeType:
     is_list : bool
         Whether a value is a list.
     dimensions : int, optional
-        Elements of a vector; None for what is no vector.
+        Elements of a vector; None for other types.
     bits : int
-        Of each element of a vector: 32 or 16.
+        Bits per element of a vector: 32 or 16.
     """
 
     kind: Kind
@@ -134,7 +134,7 @@ class FullText:
     Parameters
     ----------
     language : str
-        Of the texts: decides stop words and stems. Default ``"english"``.
+        The language of the texts, which decides stop words and stems. Default ``"english"``.
     stemming : bool
         Whether forms of one word are the same. Default False.
     remove_stopwords : bool
@@ -146,7 +146,7 @@ class FullText:
     k1, b : float
         The parameters of BM25. Default 1.2 and 0.75.
     tokenizer : str
-        The name of the tokenizer that was asked for; texts are split at what is no letter or digit.
+        The name of the requested tokenizer; texts are split at characters other than letters and digits.
     """
 
     language: str = "english"
@@ -182,15 +182,15 @@ class Attribute:
     name : str
         What it is called.
     type : AttributeType
-        Of which type its values are.
+        The type of its values.
     filterable : bool
         Whether filters may name it.
     full_text : FullText, optional
         How its texts are searched for words; None if they are not.
     metric : Metric, optional
-        How its vectors are compared; None for what is no vector.
+        How its vectors are compared; None for other types.
     options : mapping of str to object
-        What a client has declared of it that changes nothing here, to be told again.
+        Client declarations without effect here, returned as given.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Attribute:
 
 
 def infer_type(values: list[Any]) -> AttributeType | None:
-    """Return the type of the values of an attribute that nobody has declared; None if all are missing.
+    """Infer the type of an undeclared attribute from its values; None if all are missing.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """The catalog of namespaces: one definition object each, replaced by compare-and-swap.
 
-``catalog/{name}.json`` below the root. The object of a namespace that was deleted stays, with nothing but a
-random number: of those who delete it and make it anew only one wins, also where a store tells versions by
-their content. That there is no definition is true if there is no table either that one should name:
+``catalog/{name}.json`` below the root. The object of a deleted namespace stays, with just a random number: of
+concurrent deletes and re-creations only one wins, even if a store identifies versions by content. A missing
+definition is genuine only if there is no table that one should name:
 :meth:`weir.namespaces.tables.Tables.has_lost`.
 """
 
@@ -40,9 +40,9 @@ class Known:
     Parameters
     ----------
     definition : Definition, optional
-        None for a namespace that there is not.
+        None for a namespace that does not exist.
     version : str
-        Of the object; empty if there is none.
+        The version of the object; empty if there is none.
     """
 
     definition: Definition | None
@@ -62,7 +62,7 @@ class Catalog:
         self._store = store
 
     def version(self, name: str) -> str:
-        """Return the version of a definition; empty if there is none. One request."""
+        """Return the version of a definition; empty if there is none. Takes one request."""
         meta = self._store.head(_path(name))
         return "" if meta is None else meta.version
 
@@ -87,7 +87,7 @@ class Catalog:
             return Known(decode(content, where), version)
 
     def lost(self, name: str) -> CorruptionError:
-        """Return the error that a namespace has lost its definition, as its tables tell."""
+        """Return the error for a namespace whose definition is missing although it has tables."""
         path = _path(name)
         return CorruptionError(
             f"the namespace {name!r} has lost its definition: no file names the tables of it that are there",
@@ -97,12 +97,12 @@ class Catalog:
         )
 
     def replace(self, name: str, definition: Definition | None, known: Known) -> Known:
-        """Write a definition over one that was read; None deletes it.
+        """Replace a definition that was read; None deletes it.
 
         Raises
         ------
         ConflictError
-            If somebody else has changed it.
+            If another process has changed it.
         """
         path, data = _path(name), uuid4().hex.encode() if definition is None else encode(definition)
         try:

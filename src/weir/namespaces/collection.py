@@ -32,7 +32,7 @@ class Namespaces:
     tables : Tables
         Opens their tables.
     process : str
-        What tells this process from the others that serve the root; empty if it does not.
+        Id of this process among those that serve the root; empty if it does not serve it.
     """
 
     def __init__(self, store: ObjectStore, tables: Tables, process: str) -> None:
@@ -40,8 +40,8 @@ class Namespaces:
         self.dirty = Dirty(store, process)
         self._tables = tables
         self._catalog = Catalog(store)
-        # Those that somebody has to do with now, and those whose table is open: a client may ask for as many
-        # names as it likes that there are not.
+        # Namespaces in use and those whose table is open: a client may request any number of names that do
+        # not exist.
         self._known: WeakValueDictionary[str, Namespace] = WeakValueDictionary()
         self._open: set[Namespace] = set()
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class Namespaces:
         found = {name for name, is_deleted in deleted.items() if not is_deleted}
         for directory in directories:
             name = namespace_of(directory)
-            # One that has lost its definition is there, as whoever opens it is told.
+            # A namespace whose definition is missing counts as existing; opening it raises an error.
             if deleted.get(name, True) and self._tables.has_lost(directory_of(name)):
                 found.add(name)
         names = sorted(name for name in found if name.startswith(prefix) and name > after)
@@ -91,7 +91,7 @@ class Namespaces:
         return [*self._open.copy()]
 
     def close(self) -> None:
-        """Flush what was written here, and let go of every namespace, also if one fails: it raises then."""
+        """Flush what was written here, and release every namespace; a failure is raised at the end."""
         with ExitStack() as closing:
             for namespace in self.open_here():
                 closing.callback(namespace.close)
@@ -146,6 +146,6 @@ def open(
     """
     store = open_store(root, storage_options, fsync=fsync)
     tables = Tables(str(root), store, storage_options, fsync, writer_options, engine, max_attributes)
-    # Whoever serves the root says who it is; others look after what they write themselves.
+    # A serving process has an id; other processes maintain what they write themselves.
     process = str(writer_options.get("holder") or "")
     return Namespaces(store, tables, process)

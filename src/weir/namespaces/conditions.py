@@ -1,7 +1,7 @@
 """Conditional writes: which existing documents are replaced, patched and deleted.
 
-Pure: it takes the documents of one moment, and returns what to write. Whoever calls it sees to it that
-nobody else writes in between.
+Pure: takes the documents at one moment, and returns what to write. The caller ensures that there are no other
+writes in between.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEW = "%new "
 
 
 def positions_of(ids: pa.Array | pa.ChunkedArray, present: pa.Table) -> npt.NDArray[np.int64]:
-    """Return where the documents with some ids are among those present; -1 for those that are not."""
+    """Return the positions of documents with some ids among those present; -1 for missing ones."""
     at = pc.index_in(ids, value_set=present.column(ID))
     return np.asarray(pc.fill_null(at, -1)).astype(np.int64)
 
@@ -49,7 +49,7 @@ def meets(
     present : Table
         The documents as they are.
     new : Table, optional
-        Of each, the values that it is to get; what it lacks is missing.
+        The new values of each; columns it lacks are missing.
     definition : Definition
         The namespace.
     """
@@ -88,7 +88,7 @@ def patched_rows(present: pa.Table, patch: pa.Table, given: Mapping[str, Mask]) 
     present : Table
         The documents.
     patch : Table
-        Of each, new values, by column; it may have an id.
+        New values of each, by column; it may have an id.
     given : mapping of str to mask
         By column, which documents get the value. Default: all.
     """

@@ -71,7 +71,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class Decided:
-    """Changes of rows, in their order, and what they amount to."""
+    """Row changes in order, and their summary."""
 
     changes: list[pa.Table] = field(default_factory=list)
     written: Written = field(default_factory=Written)
@@ -144,7 +144,7 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
     get : callable
         Returns the documents with some ids.
     scan : callable
-        Returns some columns of documents that a filter takes, at most so many.
+        Returns some columns of matching documents, up to a limit.
     """
     write, definition = prepared.write, prepared.definition
     decided = Decided()
@@ -183,7 +183,7 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
     upserted = _decide_upserts(prepared, present, decided)
     by_patch = _decide_patches(prepared, present, decided)
     if touched is not None and touched.num_rows:
-        # What was patched twice is told once.
+        # A document patched twice is reported once.
         again = pc.is_in(by_patch, value_set=touched.column(ID).combine_chunks())
         by_patch = by_patch.filter(pc.invert(again))
     by_delete = _decide_deletes(prepared, present, decided)
@@ -220,7 +220,7 @@ def _without(rows: pa.Table, ids: pa.ChunkedArray | None) -> pa.Table:
 
 
 def _told(ids: pa.Array | pa.ChunkedArray, wanted: bool) -> list[Any]:
-    """Return ids, or as many of nothing where nobody asks for them."""
+    """Return ids, or nulls if they were not requested."""
     if not wanted:
         return [None] * len(ids)
     return column_values(ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([ids]))

@@ -111,7 +111,7 @@ def encode(definition: Definition) -> bytes:
     return checked_json.encode(
         {
             "format": _FORMAT,
-            # Two definitions never have equal bytes, so compare-and-swap tells them apart.
+            # Two definitions never have equal bytes, so compare-and-swap distinguishes them.
             "write_id": uuid4().hex,
             "table": definition.table,
             "created_at": definition.created_at.isoformat(),

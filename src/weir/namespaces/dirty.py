@@ -26,7 +26,7 @@ class Dirty:
     store : ObjectStore
         The root.
     process : str
-        What tells the process from others; empty for one that marks nothing.
+        Id of the process; empty for one that sets no marks.
     """
 
     def __init__(self, store: ObjectStore, process: str) -> None:

@@ -33,7 +33,7 @@ _MOST_ID_BYTES = 64
 
 
 def infer_id_kind(ids: Sequence[Any]) -> Kind:
-    """Return what ids are that nobody has declared.
+    """Infer the type of undeclared ids.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def row_bytes(schema: pa.Schema) -> int:
 
 
 def patch_values(values: Mapping[str, Any], definition: Definition, rows: int) -> pa.Table:
-    """Return the same values for so many documents, without ids."""
+    """Return the same values for a number of documents, without ids."""
     arrays, names = [], []
     for name, value in values.items():
         attribute = definition.attributes.get(name)

@@ -31,7 +31,7 @@ def fused(
     weights : sequence of float
         What each ranking counts.
     limit, offset : int
-        How many documents, and how many are passed over before.
+        Number of documents, and number to skip before.
     constant : float
         Added to each rank. Default 60.
     """

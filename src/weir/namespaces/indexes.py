@@ -30,7 +30,7 @@ _ROWS_WORTH_FILTERS = 20_000
 
 
 def make_text_index(table: weir.Table, attribute: Attribute) -> None:
-    """Make the index by which an attribute is searched for words."""
+    """Create the full-text index of an attribute."""
     if attribute.full_text is not None:
         with suppress(IndexExistsError):
             table.indexes.create(attribute.column, "INVERTED", **attribute.full_text.index_parameters)
@@ -71,7 +71,7 @@ def ensure_indexes(table: weir.Table, definition: Definition) -> None:
 def _ensure_vectors(
     table: weir.Table, definition: Definition, attribute: Attribute, present: IndexDefinition | None
 ) -> None:
-    """Make the index that an attribute's vectors are to have, also in place of another one."""
+    """Create the vector index of an attribute, replacing a different one."""
     asked = dict(attribute.options.get(INDEX, {}))
     kind = asked.pop("kind", "IVF_FLAT")
     if present is not None:

@@ -10,7 +10,7 @@ __all__ = ["SharedLock"]
 
 
 class SharedLock:
-    """Held by any number of threads together, or by one alone. Whoever waits to be alone goes first."""
+    """Held by any number of threads together, or by one exclusively. Exclusive waiters have priority."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -131,7 +131,7 @@ class Namespace:
             opened.used_at = time.monotonic()
             return opened
         if not self._changing.acquire(blocking=False):
-            # Whoever makes the namespace may take long, such as for a copy: until then there is none.
+            # Creating the namespace may take long, as for a copy: until then it does not exist.
             if opened is None and self._known().definition is None:
                 return None
             self._changing.acquire()
@@ -141,18 +141,18 @@ class Namespace:
             self._changing.release()
 
     def _known(self) -> Known:
-        """Return the definition, or that there is none.
+        """Return the definition, or a missing one.
 
         Raises
         ------
         CorruptionError
-            If there is none, but tables that it should name.
+            If it is missing although there are tables that it should name.
         """
         for _ in range(_ATTEMPTS):
             known = self._catalog.read(self.name)
             if known.definition is not None or not self._tables.has_lost(self._directory):
                 return known
-            # Somebody may have made the namespace since.
+            # Another process may have created the namespace since.
             if self._catalog.version(self.name) == known.version:
                 raise self._catalog.lost(self.name)
         raise ConflictError("the namespace changes all the time", where=self.name)
@@ -176,7 +176,7 @@ class Namespace:
             return self._tables.open(self._directory, definition)
         except TableNotFoundError as error:
             if self._catalog.version(self.name) != known.version:
-                raise  # somebody has deleted the namespace meanwhile
+                raise  # another process has deleted the namespace meanwhile
             raise CorruptionError(
                 f"the table of the namespace {self.name!r} is gone",
                 where=error.where,
@@ -197,7 +197,7 @@ class Namespace:
         Raises
         ------
         NamespaceNotFoundError
-            If there is none of this name.
+            If it does not exist.
         """
         return self.opened().definition
 
@@ -318,7 +318,7 @@ class Namespace:
             marked = writes[begin : begin + len(group)]
             alone = [partial(self.write_once, one) for one in marked]
             if marked[0].write.looks_before:
-                # What each does is to be known before it is done.
+                # The effect of each must be known before it is made.
                 outcomes += [_outcome(one) for one in alone]
             else:
                 outcomes += self._done_together(group, alone, partial(self._once_as_one, marked))
@@ -407,12 +407,12 @@ class Namespace:
         return definition
 
     def create(self, definition: Definition) -> Opened:
-        """Make the namespace, unless somebody else does at this moment."""
+        """Create the namespace, unless another process does at this moment."""
         with self._changing:
             known = self._known()
             if known.definition is not None:
                 return self.opened()
-            self._dirty.mark(self.name)  # should this process die now, others find what it leaves
+            self._dirty.mark(self.name)  # if this process dies now, others find what it leaves
             self._tables.note_unnamed(self._directory, definition.table)
             table = self._tables.create(self._directory, definition)
             return self._published(definition, known, table)
@@ -436,7 +436,7 @@ class Namespace:
     def _prepared(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
         """Return a checked write, once the namespace has every attribute that it brings."""
         if self._opened is not opened:
-            opened = self.opened()  # nobody had used it for long, and it was let go of
+            opened = self.opened()  # it was idle for long, and was released
         for _ in range(_ATTEMPTS):
             definition = self._checked(_extended(opened.definition, write))
             prepared = prepare(write, definition)
@@ -454,7 +454,7 @@ class Namespace:
         Raises
         ------
         ConflictError
-            If somebody else has changed the definition. What the table has got does no harm.
+            If another process has changed the definition. Changes to the table are harmless.
         """
         with self._changing:
             if self._opened is not opened or definition.table != opened.definition.table:
@@ -466,7 +466,7 @@ class Namespace:
             self._check_version(opened)
             left = _left_over(table, added)
             if left:
-                # Whoever writes the table alone may take values away that nobody knows of.
+                # Only the exclusive writer of the table may remove values unnoticed.
                 self._claim(opened)
                 self._check_version(opened)
                 _drop_columns(table, left)
@@ -487,7 +487,8 @@ class Namespace:
             raise ConflictError("somebody else has changed the namespace", where=self.name)
 
     def _decided(self, prepared: Prepared, opened: Opened) -> Written:
-        # Whoever decides has to be the one that writes: claimed first, nobody else gets in between.
+        # The decision and the write must be atomic: with the shard claimed first, no other writer gets in
+        # between.
         self._claim(opened)
         decided = self._decision(prepared, opened)
         if decided.changes:
@@ -552,7 +553,7 @@ class Namespace:
     def _applied_each(
         self, opened: Opened, changes: pa.Table, sources: Sequence[tuple[int, Source]]
     ) -> list[int | WeirError | None]:
-        """Do writes by marks of their own; return of each the number it was done with before, if it was."""
+        """Make writes with separate marks; return for each the number it was made with before, if it was."""
         firsts: list[int | WeirError | None] = []
         written = 0
         with self._writer_of(opened) as writer:
@@ -574,7 +575,7 @@ class Namespace:
 
     @contextmanager
     def _writer_of(self, opened: Opened) -> Iterator[TableWriter]:
-        """Write with the writer of a table; one that fails is let go of."""
+        """Write with the writer of a table; a failed writer is released."""
         try:
             yield opened.writer()
         except InputError:
@@ -604,7 +605,7 @@ class Namespace:
         return 0.0 if since is None else time.monotonic() - since
 
     def lease_holder(self) -> str | None:
-        """Return the id of who holds the lease of the namespace; None if nobody does.
+        """Return the id of the lease holder of the namespace; None if there is none.
 
         Of a process that serves under a name (``holder`` of its writers) it is :func:`holder_of` that name.
         """
@@ -623,9 +624,9 @@ class Namespace:
         Raises
         ------
         LeaseHeldError
-            If somebody writes the namespace, or did a moment ago: there is nothing to be done yet.
+            If the namespace is being written, or was a moment ago: nothing can be done yet.
         WeirError
-            If a part of it failed. The next call goes on.
+            If a part of it failed. The next call continues.
         """
         opened = self.find()
         if opened is None or opened.is_writing:
@@ -658,7 +659,7 @@ class Namespace:
         Returns
         -------
         int
-            How many tables. Whoever makes the namespace at this moment may have to begin anew.
+            How many tables. A concurrent creation of the namespace may have to start over.
         """
         # In this order: a table that is named loses its note after that.
         unnamed = self._tables.unnamed(self._directory)
@@ -668,7 +669,7 @@ class Namespace:
             kept = None if known.definition is None else known.definition.table
             left = [table for table in tables if table != kept and table in unnamed]
             if left and kept is None:
-                # Whoever is about to name one of them has read this version, and would have to replace it.
+                # A process about to name one of them has read this version, and would have to replace it.
                 self._replace(None, known)
             for table in left:
                 self._tables.remove(self._directory, table)
@@ -677,9 +678,10 @@ class Namespace:
         return len(left)
 
     def rest(self, unused: float) -> bool:
-        """Let go of the table if nobody has used it for so many seconds, and everything is merged.
+        """Release the table if it was idle for this many seconds, and everything is merged.
 
-        What nobody writes has no owner then: its lease is released, and whoever writes next is the owner.
+        An unwritten namespace then has no owner: its lease is released, and the next writer becomes the
+        owner.
         """
         opened = self._opened
         if opened is None or not opened.is_unused(unused):
@@ -702,7 +704,7 @@ class Namespace:
         InputError
             If it cannot be asked of the namespace.
         NamespaceNotFoundError
-            If there is none of this name.
+            If it does not exist.
         """
         return self.queries([query], state)[0]
 
@@ -725,7 +727,7 @@ class Namespace:
         InputError
             If a query cannot be asked of the namespace, or the answers have more bytes.
         NamespaceNotFoundError
-            If there is none of this name.
+            If it does not exist.
         """
         return self._read(lambda opened: self._answers(opened, queries, state or State(), most_bytes))
 
@@ -754,7 +756,7 @@ class Namespace:
     def get(
         self, ids: Sequence[Any], attributes: Sequence[str] | None = None, state: State | None = None
     ) -> pa.Table:
-        """Return the documents with some ids, in their order, without those that there are not.
+        """Return the documents with some ids, in order, without missing ones.
 
         Parameters
         ----------
@@ -790,12 +792,12 @@ class Namespace:
         return self._read(lambda opened: int(opened.table.scan([ID]).count()))
 
     def token(self, retain: timedelta | None = None) -> str:
-        """Return a token of the namespace as it is now, by which it can be read again.
+        """Return a token of the namespace's current state, for reading it again.
 
         Parameters
         ----------
         retain : timedelta, optional
-            How long what it needs is kept. Default: until it is collected.
+            How long to keep what it needs. Default: until it is collected.
         """
         opened = self.opened()
         return opened.token() if retain is None else str(opened.table.snapshot(retain=retain))
@@ -805,7 +807,7 @@ class Namespace:
         self.opened().table.release(token)
 
     def explain(self, query: Query) -> str:
-        """Return how a query would be answered, for people; it names the namespace, and not where it is."""
+        """Return an explanation of a query as text; it names the namespace, not its location."""
 
         def explained(opened: Opened) -> str:
             told = Reading(opened.table, opened.definition, State()).explain(query)
@@ -857,7 +859,7 @@ class Namespace:
         try:
             return read(opened)
         except TableNotFoundError:
-            # Deleted meanwhile, and perhaps made anew.
+            # Deleted meanwhile, and perhaps created again.
             return read(self.opened())
 
     # ---- the whole -------------------------------------------------------------------------------------
@@ -868,7 +870,7 @@ class Namespace:
         Raises
         ------
         NamespaceNotFoundError
-            If there is none of this name.
+            If it does not exist.
         NamespaceReadOnlyError
             If it is read-only.
         """
@@ -956,7 +958,7 @@ class Namespace:
         Raises
         ------
         WeirError
-            If a part of it failed. The next call goes on.
+            If a part of it failed. The next call continues.
         """
         opened = self._opened
         if opened is None or not opened.is_dirty:
@@ -992,7 +994,7 @@ class Namespace:
         return True
 
     def _is_gone(self, opened: Opened) -> bool:
-        """Whether somebody has deleted the namespace whose table this was."""
+        """Whether the namespace of this table was deleted."""
         with suppress(WeirError):
             present = self._known().definition
             return present is None or present.table != opened.definition.table
@@ -1159,7 +1161,7 @@ def _has_values(table: weir.Table, column: str) -> bool:
 
 
 def _bring_columns(table: weir.Table, added: Sequence[Attribute]) -> None:
-    """Add the columns of attributes; those that an interrupted call has left are used."""
+    """Add the columns of attributes, reusing those that an interrupted call left."""
     if not added:
         return
     present = {*table.schema.names}

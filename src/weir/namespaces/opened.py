@@ -55,9 +55,9 @@ class Opened:
     table : Table
         The table.
     writer_options : mapping of str to object
-        Of its writer.
+        Options of its writer.
     mark : callable
-        Says, for whoever outlives this process, that the namespace has to be looked after.
+        Marks, for other processes, that the namespace needs maintenance.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Opened:
         return token
 
     def recent_token(self, max_staleness: float) -> tuple[float, str]:
-        """Return when a state was the newest, at most so many seconds ago, and its token."""
+        """Return when a state was the newest, at most this many seconds ago, and its token."""
         recent = self.recent
         if recent is None or time.monotonic() - recent[0] > max_staleness:
             taken = time.monotonic()
@@ -106,7 +106,7 @@ class Opened:
         return max([*moments, self.definition.created_at])
 
     def note_written(self, rows: int, bytes: int) -> None:
-        """Note that this process has written something: what is known of the namespace is so much more."""
+        """Record a write by this process, and update the known size of the namespace."""
         self.written_at = datetime.now(UTC)
         self.mark_dirty()
         known = self.statistics
@@ -115,7 +115,7 @@ class Opened:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether this process has written what it has not merged yet."""
+        """Whether this process has unmerged writes."""
         return self.dirty_since is not None
 
     def mark_dirty(self) -> None:
@@ -124,7 +124,7 @@ class Opened:
             self.dirty_since = time.monotonic()
 
     def is_unused(self, seconds: float) -> bool:
-        """Whether nobody has used it for so long, and it is merged."""
+        """Whether it was idle for this long, and everything is merged."""
         return not self.is_dirty and time.monotonic() - self.used_at >= seconds
 
     @property
@@ -154,7 +154,7 @@ class Opened:
             self._writer.flush()
 
     def close(self) -> None:
-        """Flush, and let go of the table."""
+        """Flush and release the table."""
         with self._making:
             writer, self._writer = self._writer, None
         if writer is not None:

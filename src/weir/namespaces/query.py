@@ -19,7 +19,7 @@ MOST_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many documents, and how many of those that are alike.
+    """Number of documents, and number per group of equal ones.
 
     Parameters
     ----------
@@ -81,17 +81,17 @@ class Query:
     limit : Limit
         How many are returned. Default 10.
     offset : int
-        How many of the first are passed over. Default 0.
+        How many documents to skip. Default 0.
     include : tuple of str, optional
         Attributes to return; None for all.
     exclude : frozenset of str
         Attributes that are left out.
     aggregates : mapping of str to Aggregate
-        Numbers, by the name each is to have.
+        Aggregates, by their name in the result.
     group_by : tuple of str or Each
-        Attributes; the numbers are told for each group of documents with the same values.
+        Attributes to group by; aggregates are computed for each group of documents with the same values.
     computed : mapping of str to Expression or Nearest
-        What is told of each document beside its attributes: its score, or how far its vector is.
+        Computed values of each document: a score, or the distance of a vector.
     nprobes : int, optional
         Partitions of a vector index to look into.
     """
@@ -151,7 +151,7 @@ class State:
 
     @property
     def read_options(self) -> dict[str, Any]:
-        """What a read of the table is told."""
+        """Arguments of a read of the table."""
         return {"consistency": self.consistency} if self.token is None else {"at": self.token}
 
     @property

@@ -41,7 +41,7 @@ class Nearest:
     vector : ndarray of float32
         From where distances are measured.
     exact : bool
-        Whether every vector is looked at. Default False: those that an index finds.
+        Whether to compare every vector. Default False: use an index.
     """
 
     attribute: str
@@ -107,7 +107,7 @@ class Distance:
     Parameters
     ----------
     attribute : str
-        The attribute: a number, or a datetime, of which distances are milliseconds.
+        The attribute: a number, or a datetime, whose distances are in milliseconds.
     origin : object
         The other value, of the attribute's type.
     """
@@ -179,7 +179,7 @@ class Decay:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By the values of attributes; those that lack one come last, equal ones in the order of their ids.
+    """By the values of attributes; documents that lack one come last, ties are ordered by id.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ _VECTORS_AT_ONCE = 1_024
 
 
 def one_read(query: Query) -> bool:
-    """Whether a query reads the table once, in a way that tells what state it saw."""
+    """Whether a query reads the table once, in a way that identifies the state read."""
     again = query.offset or query.limit.per or query.computed
     return isinstance(query.rank_by, Nearest | Words) and not again
 
@@ -92,7 +92,7 @@ class Reading:
             raise InputError("the filter cannot be evaluated: a pattern in it is not valid") from error
 
     def explain(self, query: Query) -> str:
-        """Return how a query would be answered, for people."""
+        """Return an explanation of a query as text."""
         sql = self._filter(query)
         ranking = query.rank_by
         columns = [ID]
@@ -132,8 +132,8 @@ class Reading:
         if query.rank_by is None:
             raise InputError("a query says how documents are ranked, or what is to be told about them")
         wanted = self._wanted(query)
-        # What rows are alike by is needed to tell, whether or not it is returned. By what no document has
-        # all are alike.
+        # The grouping attributes are needed, whether or not they are returned. An attribute that no document
+        # has puts all into one group.
         per = [name for name in query.limit.per if name in self._definition.attributes or name == ID]
         also = [column for column in map(column_of, per) if column not in wanted]
         ranked = self._ranked(query, sql)
@@ -190,7 +190,7 @@ class Reading:
         ]
 
     def _named(self, rows: pa.Table, query: Query) -> pa.Table:
-        """Return rows with attributes for columns, and those that no document has."""
+        """Return rows with attributes as columns, including those that no document has."""
         names = [attribute_of(name) for name in rows.schema.names]
         columns = dict(zip(names, rows.columns, strict=True))
         missing = pa.chunked_array([pa.nulls(rows.num_rows)])
@@ -399,7 +399,7 @@ class Reading:
             raise InputError(f"attribute {name!r} is {type}: documents are not grouped by it")
 
     def _groups_of_each(self, query: Query, where: str) -> Answer:
-        """Return the numbers of groups of which some are by the elements of lists."""
+        """Return the aggregates of groups, some of them by list elements."""
         type_of = self._definition.type_of
         lists, keys = {}, []
         for one in query.group_by:
@@ -459,7 +459,7 @@ def _told(number: object) -> object:
 
 
 def _renamed(rows: pa.Table, scored: str) -> pa.Table:
-    """Return rows with what they are ranked by under one name; without those that cannot be ranked."""
+    """Return rows with the ranking value under one name, without those that cannot be ranked."""
     names = [DISTANCE if name == scored else name for name in rows.schema.names]
     rows = rows.rename_columns(names)
     at = names.index(DISTANCE)
@@ -470,7 +470,7 @@ def _renamed(rows: pa.Table, scored: str) -> pa.Table:
 
 
 def _limited(ranked: Callable[[int], pa.Table], limit: Limit, per: Sequence[str], offset: int) -> pa.Table:
-    """Return the first rows, of those alike at most so many."""
+    """Return the first rows, with at most a number of equal ones."""
     wanted = offset + limit.total
     if not limit.most_per or not limit.per:
         return _after(ranked, ranked(wanted), offset).slice(0, limit.total)
@@ -485,11 +485,11 @@ def _limited(ranked: Callable[[int], pa.Table], limit: Limit, per: Sequence[str]
 
 
 def _after(ranked: Callable[[int], pa.Table], rows: pa.Table, offset: int) -> pa.Table:
-    """Return rows without the first ones, which are those that are returned if no more are asked for."""
+    """Return rows after an offset, which must be consistent with the rows before it."""
     if offset and rows.num_rows > offset and DISTANCE in rows.schema.names:
         last, next_ = rows.column(DISTANCE)[offset - 1 : offset + 1].to_pylist()
         if last == next_:
-            # Of equally good rows others may come first where there is room for more: all come by their ids.
+            # Among ties, a larger limit may return other rows first, so all ties are ordered by id.
             before = positions_of(rows.column(ID), ranked(offset).select([ID])) >= 0
             return rows.filter(pa.array(~before))
     return rows.slice(offset)

@@ -34,7 +34,7 @@ class Scores:
     Parameters
     ----------
     values : ndarray of float64
-        Of each document; 0 where the expression says nothing about it.
+        The score of each document; 0 if the expression gives none.
     present : ndarray of bool
         Whether it does: the document has one of the words or attributes, or passes one of the filters.
     """
@@ -51,7 +51,7 @@ def scores_of(ranking: Expression, leaves: Mapping[int, Scores]) -> Scores:
     ranking : Expression
         The expression.
     leaves : mapping of int to Scores
-        Of what it is made of, by the ``id`` of each.
+        The scores of its parts, by the ``id`` of each.
     """
     if isinstance(ranking, Product):
         part = scores_of(ranking.part, leaves)
@@ -68,7 +68,7 @@ def scores_of(ranking: Expression, leaves: Mapping[int, Scores]) -> Scores:
         present = np.logical_or.reduce([one.present for one in parts])
         if isinstance(ranking, Sum):
             return Scores(np.add.reduce([one.values for one in parts]), present)
-        # Of a document that a part says nothing about, the others decide.
+        # For a document without a score from one part, the others decide.
         values = np.maximum.reduce([np.where(one.present, one.values, -np.inf) for one in parts])
         least = max((one.number for one in ranking.parts if isinstance(one, Constant)), default=-np.inf)
         return Scores(np.where(present, np.maximum(values, least), 0.0), present)
@@ -83,7 +83,7 @@ def check_expression(ranking: Expression, types: Mapping[str, AttributeType]) ->
     ranking : Expression
         The expression.
     types : mapping of str to AttributeType
-        Of the attributes.
+        The types of the attributes.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def check_expression(ranking: Expression, types: Mapping[str, AttributeType]) ->
 def distances(
     vectors: npt.NDArray[np.float32], origin: npt.NDArray[np.float32], metric: Metric
 ) -> npt.NDArray[np.float64]:
-    """Return how far vectors are from one, as a search by the metric tells it.
+    """Return the distances of vectors from one, as a search by the metric returns them.
 
     Parameters
     ----------

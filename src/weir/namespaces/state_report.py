@@ -162,7 +162,7 @@ def uncompacted(table: weir.Table, status: TableStatus, known: dict[str, _Entry]
     status : TableStatus
         How it stands.
     known : dict
-        Entries that were read before, which never change; what is read is put in.
+        Cache of entries, which never change; new ones are added.
     """
     for path in list(known)[:-_MOST_PENDING]:
         known.pop(path, None)
@@ -204,7 +204,7 @@ def _generations(table: weir.Table, shard: ShardReport) -> Iterator[tuple[Fragme
 
 
 def lease_report(table: weir.Table) -> LeaseReport | None:
-    """Return who writes a namespace's table; None if nobody ever did."""
+    """Return the writer of a namespace's table; None if there never was one."""
     for shard in table.status().shards:
         lease = read_lease(table.internals.store, UUID(str(shard.shard_id)))
         if lease is not None:

@@ -44,7 +44,7 @@ class Statistics:
     updated_at: datetime
 
     def with_waiting(self, rows: int, bytes: int) -> Statistics:
-        """Return what it holds once so much more has been written, which waits to be merged."""
+        """Return the statistics after additional, still unmerged writes."""
         return replace(
             self,
             rows=self.rows + rows,
@@ -77,7 +77,7 @@ def measure(table: weir.Table, updated_at: datetime) -> Statistics:
 def statistics_of(namespace: Namespace, *, fresh: bool = False) -> Statistics:
     """Return what a namespace holds, as it was two seconds ago or later; or, ``fresh``, as it is.
 
-    Of many that ask at once one looks: the others are told what was known before.
+    Of concurrent callers only one reads: the others get the previous result.
     """
     opened = namespace.opened()
     known, asked = opened.statistics, time.monotonic()

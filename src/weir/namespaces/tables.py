@@ -1,9 +1,9 @@
 """The tables of namespaces: their locations, creation, opening, copying and removal.
 
-``namespaces/{namespace}/{table}`` below the root. A table that no definition names is noted, in
-``unnamed/{namespace}/{table}``: from before it is made until its definition is there, and from before that
-goes until it is removed. So one that nothing names and that is not noted has lost its definition, and is no
-leftover.
+``namespaces/{namespace}/{table}`` below the root. A table without a definition is recorded, in
+``unnamed/{namespace}/{table}``: from before its creation until its definition exists, and from before the
+definition is removed until the table is. So a table with neither a definition nor a record has lost its
+definition, and is not a leftover.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Tables:
     store : ObjectStore
         The same.
     storage_options : mapping of str to str, optional
-        Of the store.
+        Options of the store.
     fsync : bool
         Whether acknowledged writes survive the loss of power.
     writer_options : mapping of str to object
-        Of writers.
+        Options of writers.
     engine : Engine, optional
         What all of them share. Default: that of the process.
     max_attributes : int
@@ -97,7 +97,7 @@ class Tables:
         return weir.open(uri, engine=self._engine, maintenance="off", **self._options)
 
     def drop(self, directory: str, name: str) -> None:
-        """Remove a table, which nobody can write from then on.
+        """Remove a table, which can no longer be written from then on.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Tables:
         return [*self._store.list_directories(_DIRECTORY)]
 
     def names(self, directory: str) -> list[str]:
-        """Return the tables that there are of a namespace, also those that are half made. One listing."""
+        """Return the existing tables of a namespace, including unfinished ones. Takes one listing."""
         return [*self._store.list_directories(self._place(directory))]
 
     def note_unnamed(self, directory: str, name: str) -> None:
@@ -125,7 +125,7 @@ class Tables:
     def forget_unnamed(self, directory: str, name: str) -> None:
         """Remove the note of a table that a definition names now, or that is gone.
 
-        If that fails it is removed a day later: nobody asks for notes of such tables.
+        If that fails it is removed a day later: records of such tables are not used.
         """
         with suppress(StorageError):
             self._store.delete([_note(directory, name)])
@@ -138,7 +138,7 @@ class Tables:
     def has_lost(self, directory: str) -> bool:
         """Whether a namespace without a definition has tables that one has named.
 
-        Whoever asks looks once more whether there is a definition now. One listing if there are no tables.
+        The caller checks again whether there is a definition now. Takes one listing if there are no tables.
         """
         # In this order: the note of a table is there before it.
         if not self.names(directory):
@@ -159,8 +159,8 @@ class Tables:
         self._store.delete([meta.path for meta in self._store.list(f"{self._place(directory)}/{name}")])
 
     def forget_old(self, directory: str, named: str | None) -> None:
-        """Remove old notes of a namespace, of the table that is named and of those that are gone."""
-        # Whoever makes or gives up a table may sleep between its note and what follows.
+        """Remove old records of a namespace, for the named table and for tables that are gone."""
+        # A process that creates or abandons a table may sleep between the record and the next step.
         place, now = f"{_UNNAMED}/{directory}", datetime.now(UTC)
         old = [meta.path for meta in self._store.list(place) if now - meta.last_modified > _KEPT]
         if old:

@@ -34,8 +34,8 @@ def groups_of(
     keys : sequence of str
         The columns that groups have in common, in their order.
     lists : mapping of str to str
-        Of keys that are elements of lists, the column with the lists. A document counts once for each
-        different element, and not at all where it has none.
+        For keys that are list elements, the column with the lists. A document counts once for each distinct
+        element, and not at all without any.
     aggregates : sequence of (Aggregate, str or None)
         The numbers, each with its column.
     most : int
@@ -48,7 +48,7 @@ def groups_of(
     """
     for key, column in lists.items():
         held = rows.column(column).combine_chunks()
-        # Of documents with long lists in several attributes there would be more than fit in memory.
+        # Documents with long lists in several attributes would give too many combinations for memory.
         if (pc.sum(pc.list_value_length(held)).as_py() or 0) > _MOST_ELEMENTS:
             raise InputError(f"there are more than {_MOST_ELEMENTS:,} elements of lists to group by")
         pairs = pa.table({_ROW: pc.list_parent_indices(held), _EACH: pc.list_flatten(held)})

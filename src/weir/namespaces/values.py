@@ -32,7 +32,7 @@ def as_column(name: str, type: AttributeType, values: Sequence[Any]) -> pa.Array
     name : str
         The attribute, for messages.
     type : AttributeType
-        Of which type it is.
+        Its type.
     values : sequence
         The values; None where it is missing.
 
@@ -100,7 +100,7 @@ def _checked(kind: Kind, values: Sequence[Any]) -> list[Any] | None:
             return list(values) if min(known) >= least and max(known) <= most else None
         if kind is Kind.FLOAT:
             try:
-                # Of whole numbers Arrow takes those only that a float has exactly.
+                # Arrow only accepts integers that a float represents exactly.
                 known = (
                     list(values)
                     if int not in kinds

@@ -27,7 +27,7 @@ _Decode = Callable[[list[str]], list[bytes]]
 
 
 class Base64Texts(list[Any]):
-    """A column of texts, which are vectors in base64 if their attribute is one.
+    """A column of texts, which are base64 vectors if the attribute is a vector.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _decoded(value: object) -> _Vectors:
 
 
 def _holds_truth(vector: Iterable[Any]) -> bool:
-    """Whether a vector has true or false among its numbers, of which NumPy makes 1 and 0."""
+    """Whether a vector contains booleans, which NumPy would turn into 1 and 0."""
     return not isinstance(vector, np.ndarray) and bool in {*map(type, vector)}
 
 

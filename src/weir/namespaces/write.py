@@ -53,8 +53,8 @@ class Documents:
     values : mapping of str to sequence
         By attribute, the value of each; None where it is missing.
     given : mapping of str to sequence of bool
-        Of a patch, by attribute, which documents it is for: the others keep what they have. An attribute that
-        is not here is for all of them.
+        For a patch, by attribute, which documents it applies to: the others keep their values. A missing
+        attribute applies to all of them.
     """
 
     ids: Sequence[Any]
@@ -94,12 +94,12 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a write says of an attribute.
+    """The declaration of an attribute in a write.
 
     Parameters
     ----------
     attribute : Attribute, optional
-        What it is to be; None to drop it.
+        The new attribute; None to drop it.
     says : frozenset of str
         Which of its properties were named. The others stay as they are.
     """
@@ -139,13 +139,13 @@ class Write:
     upsert_condition, patch_condition, delete_condition : Filter, optional
         Which of the present documents are written over, patched and deleted.
     declarations : mapping of str to Declaration
-        What is said of attributes.
+        The declared attributes.
     metric : Metric, optional
         How vectors are compared.
     create : bool, optional
-        Whether to make a namespace that there is not. Default: if there are documents for it.
+        Whether to create the namespace if it does not exist. Default: if there are documents for it.
     return_ids : bool
-        Whether to tell the ids of the documents that were written.
+        Whether to return the ids of the documents that were written.
     """
 
     upserts: Documents | None = None
@@ -171,7 +171,7 @@ class Write:
 
     @property
     def looks_before(self) -> bool:
-        """Whether what is done depends on the documents that are there."""
+        """Whether its effect depends on existing documents."""
         return (
             self.patches is not None
             or self.delete_where is not None
@@ -182,7 +182,7 @@ class Write:
 
     @property
     def is_decided_by_key(self) -> bool:
-        """Whether it only writes whole documents, each if the one that is there meets a condition."""
+        """Whether it only writes whole documents, each if the existing one meets a condition."""
         return (
             self.upsert_condition is not None
             and self.patches is None
@@ -232,9 +232,9 @@ class MarkedWrite:
     source : Source
         The mark, of a single write.
     decided : callable
-        Called with what will have been done, before it is, whether there is anything to do, and the name of
-        the table; where that does not follow from the write alone. So not of one that writes documents, or
-        deletes by id, in a namespace that is there; nor of one that looks at the documents, and was done.
+        Called before the write with its result, whether there is anything to do, and the name of the table,
+        if these do not follow from the write alone. So not for a write of documents, or a delete by id, in an
+        existing namespace; nor for one that depends on documents and was already made.
     """
 
     write: Write
@@ -249,12 +249,12 @@ class WrittenOnce:
     Parameters
     ----------
     written : Written
-        What it does; of one that was done already what it would do now, which is the same unless it looks at
-        the documents.
+        Its result; for one already made, what it would do now, which is the same unless it depends on
+        documents.
     first : int, optional
         The number of the mark that the write was done with already. Default: it was done now.
     table : str
-        The name of the namespace's table: another one once it was deleted and made anew.
+        The name of the namespace's table, a new one after it was deleted and created again.
     """
 
     written: Written

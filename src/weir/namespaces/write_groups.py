@@ -14,9 +14,8 @@ __all__ = ["groups_of", "one_write"]
 def groups_of(writes: Sequence[Write]) -> Iterator[list[Write]]:
     """Yield writes in their order, those together that are one write.
 
-    These are neighbours that write whole documents, under the same condition if any, or that delete by id,
-    and say nothing else. Of a document that is decided on there is one write in a group: the next one is to
-    find what this one has left.
+    These are consecutive writes of whole documents, under the same condition if any, or deletes by id, and
+    nothing else. A group has only one conditional write per document: the next one has to see its effect.
 
     Parameters
     ----------

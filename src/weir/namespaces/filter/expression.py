@@ -30,7 +30,7 @@ MOST_COMPARISONS = 1_000
 
 
 class Operator(StrEnum):
-    """How an attribute is compared with a value. What is negated is written as ``Not``."""
+    """A comparison of an attribute with a value. Negation is expressed with ``Not``."""
 
     EQ = "Eq"
     IN = "In"
@@ -77,14 +77,14 @@ class Comparison:
     operator : Operator
         How it is compared.
     value : object
-        With what; a tuple for those that take several values, None for "is missing".
+        The value; a tuple for operators with several values, None for "is missing".
     last_as_prefix : bool
-        Of tokens: whether the last one may be the beginning of a word. Default False.
+        For tokens: whether the last one matches as a prefix. Default False.
     edits : int, optional
-        Of a fuzzy comparison: how many characters may be added, left out or replaced; None if the value is
-        too short to be compared.
+        For a fuzzy comparison: how many characters may be inserted, deleted or replaced; None if the value is
+        too short.
     case_sensitive : bool
-        Of a fuzzy comparison: whether capitals count. Default True.
+        For a fuzzy comparison: whether it is case-sensitive. Default True.
     """
 
     attribute: str

@@ -12,7 +12,7 @@ __all__ = ["identifier", "literal", "text_literal"]
 
 
 def identifier(column: str) -> str:
-    """Return a column as SQL: its name in backticks, of which it has none itself."""
+    """Return a column as SQL: its name in backticks, which it cannot contain itself."""
     if "`" in column:
         raise InputError(f"no column is called {column!r}")
     return f"`{column}`"
@@ -32,7 +32,7 @@ def text_literal(text: str) -> str:
 def literal(name: str, type: AttributeType, value: object) -> str:
     """Return a value as SQL, of the type of an attribute or of its elements.
 
-    A whole number is of no type of its own, which leaves indexes usable, unless it is compared with elements.
+    An integer literal is untyped, which leaves indexes usable, unless it is compared with list elements.
 
     Raises
     ------

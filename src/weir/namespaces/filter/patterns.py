@@ -9,7 +9,7 @@ from weir.errors import InputError
 __all__ = ["glob_pattern", "token_pattern", "tokens"]
 
 MOST_WORDS = 256
-"""Words that one comparison looks for: each is a pattern of its own."""
+"""Most words of one comparison: each is a separate pattern."""
 _WORD = re.compile(r"[^\W_]+")
 _EDGE = r"[^\p{L}\p{N}]"
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$#&-~")

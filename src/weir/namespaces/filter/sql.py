@@ -1,8 +1,8 @@
 """Filters as SQL conditions for Lance and DataFusion: quoted names, literal values, two-valued logic.
 
 SQL has three values: a comparison with null is neither true nor false, and so is its negation. Here every
-negation is pushed down to the comparisons, where what it means for a missing value is written out; what is
-left are ``AND`` and ``OR`` over conditions that are true exactly where the filter takes the document.
+negation is pushed down to the comparisons, where its meaning for a missing value is spelled out; what remains
+are ``AND`` and ``OR`` over conditions that are true exactly for matching documents.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ NOTHING = "false"
 """The condition of no row."""
 
 NEW_ROW = "new."
-"""What is put before a column of the row to be written, in a condition that the table itself decides by."""
+"""Prefix of columns of the row to write, in conditions evaluated by the table."""
 
 Types = Callable[[str], AttributeType | None]
 
 _ORDER = {Operator.LT: "<", Operator.LTE: "<=", Operator.GT: ">", Operator.GTE: ">="}
 _TOKENS = (Operator.ALL_TOKENS, Operator.ANY_TOKEN, Operator.TOKEN_SEQUENCE)
-# Of a sorted list the first element is the least: array_min fails on a batch without rows.
+# The first element of a sorted list is the minimum: array_min fails on a batch without rows.
 _ANY = {
     Operator.ANY_LT: (1, "<"),
     Operator.ANY_LTE: (1, "<="),
@@ -48,9 +48,9 @@ class Columns:
     type_of : callable
         Returns the type of an attribute; None for one that no document has.
     present : str
-        What is put before the column of a document. Default: nothing.
+        Prefix of the column of a document. Default: none.
     new : str, optional
-        What is put before that of its new version; None where there is none.
+        Prefix of the column of its new version; None if there is none.
     is_filterable : callable
         Returns whether filters may name an attribute. Default: every one.
     """
@@ -164,7 +164,7 @@ def _holds_for_missing(one: Comparison) -> bool:
 
 
 def _present(one: Comparison, column: str, type: AttributeType) -> tuple[bool, str | None]:
-    """Return whether a comparison holds for a missing value, and when it does for one that is there."""
+    """Return whether a comparison holds for a missing value, and its condition for an existing one."""
     operator, value = one.operator, one.value
     if operator is Operator.EQ:
         return (True, None) if value is None else (False, _equal(one, column, type, value))
