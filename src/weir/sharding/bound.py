@@ -85,7 +85,7 @@ class BoundField:
         Parameters
         ----------
         columns : sequence of pyarrow.Array or None
-            The source columns as the table has them; None for one that is missing, which reads as null.
+            The source columns as in the table; None for a missing one, which reads as null.
         rows : int
             Number of rows.
 

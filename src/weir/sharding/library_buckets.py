@@ -1,7 +1,7 @@
 """Text buckets computed by the Lance library, many times faster than over NumPy arrays.
 
-Of texts every byte counts, and each has another length, which is what arrays are bad at. Numbers are as fast
-here (:mod:`weir.sharding.murmur3`).
+In texts every byte matters, and lengths differ, which arrays handle badly. Numbers are as fast here
+(:mod:`weir.sharding.murmur3`).
 """
 
 from __future__ import annotations

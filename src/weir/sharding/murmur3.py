@@ -108,7 +108,7 @@ def murmur3_multi(
     Returns
     -------
     hashes : numpy array of uint32
-        One hash per row; null columns of a row are passed over.
+        One hash per row; null columns of a row are skipped.
     valid : numpy array of bool or None
         Which rows have a hash, that is, at least one value that is not null; None if all have.
     """

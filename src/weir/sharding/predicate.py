@@ -1,10 +1,10 @@
 """The constraints of a filter on single columns: SQL text as a tree of value sets.
 
-The text is parsed, type-checked and simplified by DataFusion, not by a parser of Weir's own: its
-optimiser pushes negations down, folds constants, brings literals to the type of the column they are
-compared with and turns ``BETWEEN``, ``date_part('year', ts) = 2024`` and the like into plain comparisons,
-all with the meaning the filter has when it is evaluated. What remains here is to read comparisons of one
-column with literals. Everything else becomes :data:`ANYTHING`: it never excludes a row.
+The text is parsed, type-checked and simplified by DataFusion: its optimiser pushes negations down, folds
+constants, brings literals to the type of the column they are compared with and turns ``BETWEEN``,
+``date_part('year', ts) = 2024`` and the like into plain comparisons, all with the meaning the filter has when
+it is evaluated. What remains here is to read comparisons of one column with literals. Everything else becomes
+:data:`ANYTHING`, which never excludes a row.
 """
 
 from __future__ import annotations
@@ -400,9 +400,9 @@ def _values(operator: str, value: Ordinal, *, discrete: bool) -> ValueSet:
 def _float_values(operator: str, value: float) -> ValueSet:
     """Return values for floats, wide enough for all engines.
 
-    Lance compares ``float32`` columns with the literal rounded to ``float32``, DataFusion with the
-    literal itself; whether -0.0 is less than 0.0 differs from release to release; NaN is the greatest of
-    all values. So bounds are inclusive and cover both forms of the literal, and nothing is said of NaN.
+    Lance compares ``float32`` columns with the literal rounded to ``float32``, DataFusion with the literal
+    itself; whether -0.0 is less than 0.0 differs from release to release; NaN is the greatest of all values.
+    So bounds are inclusive and cover both forms of the literal, and NaN is never excluded.
     """
     if math.isnan(value):
         return NOT_NULL

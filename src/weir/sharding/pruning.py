@@ -64,7 +64,7 @@ class PruneResult:
     pruned : tuple of UUID
         Shards that cannot.
     reason : str
-        What was concluded, for people.
+        The conclusion, as text.
     """
 
     kept: tuple[UUID, ...]
@@ -131,7 +131,7 @@ def prune(
 def _test_of(
     filter: str, spec: ShardSpec, serialized: bytes, field_ids: tuple[tuple[str, int], ...]
 ) -> tuple[Test | None, str]:
-    """Return what a filter asks of shard values, and by which transforms; or that every shard is kept."""
+    """Return a filter's constraints on shard values, and the transforms used; or that every shard is kept."""
     schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     try:
         fields = bind(spec, schema, dict(field_ids))
@@ -182,7 +182,7 @@ def shards_of_keys(
 
 
 class _Compiler:
-    """Turns a predicate into a test of shard values; None stands for a test that is always true."""
+    """Turns a predicate into a test of shard values; None means a test that is always true."""
 
     def __init__(self, fields: Sequence[BoundField], schema: pa.Schema) -> None:
         self._fields = fields
@@ -271,7 +271,7 @@ class _Compiler:
         def test(shard: ShardValues) -> bool:
             value = _ordinal_at(shard, at)
             if isinstance(one.transform, DatePart) and value is None:
-                # Null also stands for instants beyond the calendar.
+                # Null also represents instants beyond the calendar.
                 return True
             if image is not None:
                 return value in image

@@ -92,7 +92,7 @@ class Router:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What has been bound and remembered is made anew where it is needed.
+        # Bound and cached state is recreated where it is needed.
         return Router, (self._spec, self._schema, dict(self._field_ids))
 
     @property
@@ -129,7 +129,7 @@ class Router:
         return any(source.name is None for one in self.fields for source in one.sources)
 
     def columns_that_may_change(self, primary_key: Collection[str]) -> tuple[str, ...]:
-        """Return the columns by which a key may move to another shard: outside it, without the promise."""
+        """Return the columns outside the key, without the promise, that could move a key to another shard."""
         found = (
             source.name
             for one, recorded in zip(self.fields, self._spec.fields, strict=True)

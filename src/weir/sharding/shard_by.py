@@ -43,7 +43,7 @@ class ShardBy:
     Parameters
     ----------
     transform : Transform
-        What is done with the columns.
+        The transform of the columns.
     columns : tuple of str
         Names of the source columns.
     immutable : bool, default False

@@ -1,9 +1,9 @@
 """Shard ids derived from shard values, so that independent writers agree on them.
 
-There are two rules. **Weir's own** takes the table and the shard spec into the id, so that no two tables,
-and no two specs of one, have a shard in common. **LanceDB's** takes the values alone. LanceDB looks for no
-other shard with the same values, so where it may write too, its rule is the one to go by: two shards for one
-value would each hold versions of the same rows, and nothing would tell which are newer.
+There are two rules. **Weir's own** includes the table and the shard spec in the id, so that no two tables,
+and no two specs of one, share a shard. **LanceDB's** uses the values alone. LanceDB does not look for another
+shard with the same values, so where it may write too, its rule must be used: two shards for one value would
+each hold versions of the same rows without a common order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from weir.sharding.spec import library_supports
 __all__ = ["RULE", "VALUES", "ShardIds", "own_shard_id"]
 
 RULE = "weir.shard_ids"
-"""Key among the writer defaults of the MemWAL index that records by which rule the shards of the first
-spec have their ids. A table of Weir's without it has ids of Weir's own."""
+"""Writer default of the MemWAL index that records the id rule of the first spec; by default Weir's rule."""
 
 VALUES = "values"
 """The rule of LanceDB: ids follow from the values alone."""
@@ -36,7 +35,7 @@ class ShardIds:
     Parameters
     ----------
     table_identity : str
-        What tells the table from others.
+        The identity of the table.
     spec : ShardSpec
         The spec.
     by_values : bool
@@ -60,7 +59,7 @@ class ShardIds:
         spec : ShardSpec
             The spec that new shards are made with.
         table_identity : str
-            What tells the table from others.
+            The identity of the table.
         made_by_weir : bool
             Whether the table has an id of Weir's: else the library has set it up, or LanceDB.
         """
@@ -84,7 +83,7 @@ def is_derivable(spec: ShardSpec) -> bool:
 
 
 def _derived(spec: ShardSpec, values: tuple[ShardValue, ...]) -> UUID | None:
-    """Return the id that LanceDB derives from a value; None of one that it refuses."""
+    """Return the id that LanceDB derives from a value; None for one that it refuses."""
     (value,) = values
     transform = spec.fields[0].transform
     if transform == "unsharded":
@@ -107,7 +106,7 @@ def own_shard_id(table_identity: str, spec_id: int, values: ShardValues) -> UUID
     Parameters
     ----------
     table_identity : str
-        What tells this table from others.
+        The identity of this table.
     spec_id : int
         The shard spec.
     values : ShardValues

@@ -67,7 +67,7 @@ class ShardValues:
 
     @staticmethod
     def from_manifest(recorded: Sequence[ShardFieldValue], spec: ShardSpec) -> ShardValues | None:
-        """Return the values of a shard of ``spec``, or None if its manifest does not tell.
+        """Return the values of a shard of ``spec``, or None if its manifest does not record them.
 
         The released library records no values when it makes a shard, and nulls are not recorded either;
         a missing value is known only where the field can have no other. Such a shard may hold any rows.
@@ -99,7 +99,7 @@ class ShardValues:
         return ShardValues(tuple(values))
 
     def to_text(self) -> Mapping[str, str]:
-        """Return the values by field, for people.
+        """Return the values by field, as text.
 
         Examples
         --------

@@ -1,9 +1,9 @@
 """Shard specs: creation from user input, parsing, numbering, and compatibility with the library.
 
-Lance MemWAL spec, section "Shard Spec". Field ids, result types and parameters are those the released
-library writes for the transforms it knows (``initialize_mem_wal``): the one field of a ``bucket``,
-``identity`` or ``unsharded`` spec is called ``bucket``. Weir adds parameters of its own, prefixed
-``weir:``, which the library passes over.
+Lance MemWAL spec, section "Shard Spec". Field ids, result types and parameters are those the released library
+writes for the transforms it knows (``initialize_mem_wal``): the one field of a ``bucket``, ``identity`` or
+``unsharded`` spec is called ``bucket``. Weir adds parameters with the prefix ``weir:``, which the library
+ignores.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def read_spec(spec: ShardSpec, field_ids: Mapping[str, int]) -> tuple[ShardBy, .
 
 
 def describe_spec(spec: ShardSpec, field_ids: Mapping[str, int]) -> str:
-    """Return a shard spec for people: ``year(ts), bucket(id, 4)``.
+    """Return a shard spec as text: ``year(ts), bucket(id, 4)``.
 
     Transforms that are not known here are named as the spec names them.
     """

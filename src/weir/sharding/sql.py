@@ -46,7 +46,7 @@ def parse(frame: DataFrame, text: str) -> Expr:
     Raises
     ------
     ValueError
-        The text is not one expression, or names columns there are not.
+        The text is not a single expression, or names unknown columns.
     """
     try:
         return frame.parse_sql_expr(text)

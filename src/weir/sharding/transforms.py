@@ -14,9 +14,9 @@ truncate      the first W characters, or ``c - (c % W)``   the column's
 unsharded     0                                            int32
 ============  ===========================================  =========================
 
-Nulls: the value is null where the column is, with two exceptions. ``bucket`` of null is 0, as in the
-released library (the spec says null); ``multi_bucket`` passes nulls over and is null only if all columns
-are. Floats: every NaN is one value, and -0.0 is 0.0.
+Nulls: the value is null where the column is, with two exceptions. ``bucket`` of null is 0, as in the released
+library (the spec says null); ``multi_bucket`` skips nulls and is null only if all columns are. Floats: every
+NaN is one value, and -0.0 is 0.0.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Transform(ABC):
         return None
 
     def describe(self, columns: Sequence[str]) -> str:
-        """Return the call that makes the transform, for people to read."""
+        """Return the call that makes the transform, as text."""
         arguments = [*columns, *self.parameters.values()]
         return f"{self.name}({', '.join(arguments)})"
 

@@ -15,7 +15,7 @@ from weir.schema.plain import PLAIN_TYPES
 __all__ = ["parse_type", "type_name"]
 
 _OF_SPECS = {"bool": "boolean", "string": "utf8", "large_string": "large_utf8"}
-"""How specs spell what is called otherwise elsewhere."""
+"""Spellings in specs that differ from Arrow's names."""
 
 _PLAIN = {_OF_SPECS.get(name, name): data_type for name, data_type in PLAIN_TYPES.items()}
 _NAMES = {data_type: name for name, data_type in _PLAIN.items()} | {

@@ -152,7 +152,7 @@ def ordinal(scalar: pa.Scalar) -> Ordinal | None:
 
 
 def ordinals_to_array(ordinals: Sequence[Ordinal | None], data_type: pa.DataType) -> pa.Array:
-    """Return the values the ordinals stand for, as a column of ``data_type``.
+    """Return the values of ordinals, as a column of ``data_type``.
 
     Raises
     ------
