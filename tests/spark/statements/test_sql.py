@@ -165,6 +165,10 @@ def test_only_rows_that_are_there_or_only_others(spark: SparkSession, table: wei
         ("DROP TABLE t", UnsupportedError, "weir.drop"),
         ("SELECT 1; SELECT 2", QueryError, "one statement"),
         ("MERGE INTO t USING", QueryError, "cannot be read"),
+        (f"DELETE FROM t WHERE {'(' * 2_000}id = 1{')' * 2_000}", QueryError, "nested too deeply"),
+        (f"DELETE FROM t WHERE id{' + 1' * 1_500} = 1", FilterError, "1,501 levels deep"),
+        (f"SELECT * FROM t WHERE {'NOT ' * 2_000}id = 1", QueryError, "nested too deeply"),
+        ("DELETE FROM t WHERE text = '\ud800'", QueryError, "half of a character"),
     ],
 )
 def test_what_cannot_be_done_changes_nothing(

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from weir.errors import FilterError
 from weir.lsm.literals import literals
+from weir.schema.sql_nesting import refuse_deep
 from weir.spark.statements.alike import refuse_unlike
 from weir.spark.statements.expressions import COMPARISONS, column_type, explicit, filter_text
 
@@ -68,10 +69,12 @@ def condition_text(
     Raises
     ------
     FilterError
-        If a part cannot be evaluated, or dates are compared with an instant.
+        If it is nested too deeply, a part cannot be evaluated, or dates are compared with an instant.
     UnsupportedError
         If Weir's filters would give other values than Spark.
     """
+    # Before it is rewritten, which takes time with the square of its depth.
+    refuse_deep(expression.sql("spark"), "the condition", where="weir.spark.sql", error=FilterError)
     whole = exp.Paren(this=explicit(expression, schema))
     if of is not None:
         kind = schema.field(of).type

@@ -93,7 +93,20 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
     >>> sql(spark, "DELETE FROM flights WHERE delay IS NULL", {"flights": table})  # doctest: +SKIP
     DataFrame[num_affected_rows: bigint]
     """
-    known = NamedTables(tables or {})
+    try:
+        statement.encode()
+        return _run(spark, statement, NamedTables(tables or {}))
+    except UnicodeEncodeError:
+        raise QueryError("the statement holds half of a character", where="weir.spark.sql") from None
+    except RecursionError:
+        raise QueryError(
+            "the statement is nested too deeply",
+            where="weir.spark.sql",
+            hint="Write values as a list, as in id IN (1, 2, 3), and leave out parentheses that say nothing",
+        ) from None
+
+
+def _run(spark: SparkSession, statement: str, known: NamedTables) -> DataFrame:
     begin = _COMMENTS.sub("", statement, count=1)
     first = begin.partition(" ")[0].partition("\n")[0].upper()
     if not first.startswith(_PARSED):
