@@ -15,7 +15,7 @@ import turbopuffer
 from tests.service.process import ServiceProcess
 from tests.service.test_planted_bugs import Root
 from weir.service.options import ServiceOptions
-from weir.service.ownership.forwarding import Forwarder
+from weir.service.ownership.forwarding import Forwarder, UnreachableError
 from weir.service.ownership.members import Members
 from weir.service.ownership.owners import Owners, preferred
 
@@ -70,7 +70,13 @@ def test_writes_reach_the_owner_whoever_is_asked_and_a_killed_owner_is_replaced(
     assert third.stop()[0] == 0
 
 
-def test_nobody_waits_for_a_process_that_does_not_live_any_more() -> None:
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [(b"x", OSError, "does not answer"), (bytes(32 << 20), UnreachableError, "takes no more")],
+)
+def test_nobody_waits_for_a_process_that_does_not_live_any_more(
+    body: bytes, error: type[Exception], message: str
+) -> None:
     forwarder = Forwarder(60.0)
     asked: list[None] = []
 
@@ -80,8 +86,8 @@ def test_nobody_waits_for_a_process_that_does_not_live_any_more() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server:  # as one that sleeps: it takes no connection
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(OSError, match="does not answer"):
-            forwarder.forward(url, "POST", "/", {}, b"x", lives)
+        with pytest.raises(error, match=message):
+            forwarder.forward(url, "POST", "/", {}, body, lives)
     assert len(asked) == 1
     forwarder.close()
 

@@ -31,6 +31,7 @@ _PASSED_BACK = ("content-type", "retry-after", "www-authenticate", "x-request-id
 
 _SECONDS_TO_CONNECT = 5.0
 _SECONDS_BETWEEN_LOOKS = 1.0
+_PART = 1 << 18
 
 
 class UnreachableError(Exception):
@@ -90,15 +91,19 @@ class Forwarder:
         connection = self._taken(url)
         try:
             try:
-                connection.request(method, target, body, sent)
+                connection.putrequest(method, target)
+                for name, text in (*sent.items(), ("content-length", str(len(body)))):
+                    connection.putheader(name, text)
+                connection.endheaders()
+                _send(connection, body, self._timeout, lives)
                 _wait_for(connection, self._timeout, lives)
                 answer = connection.getresponse()
             except http.client.RemoteDisconnected as error:
                 raise OSError("the process ended before it answered") from error
             content = answer.read()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnreachableError) as error:
             connection.close()
-            if isinstance(error, OSError):
+            if isinstance(error, (OSError, UnreachableError)):
                 raise
             raise OSError(str(error)) from error
         self._give_back(url, connection)
@@ -165,6 +170,32 @@ class Forwarder:
                 for connection in connections:
                     connection.close()
             self._idle.clear()
+
+
+def _send(
+    connection: http.client.HTTPConnection, body: bytes, seconds: float, lives: Callable[[], bool]
+) -> None:
+    """Send a body. A suspended process takes no more of it than its buffers hold.
+
+    Raises
+    ------
+    UnreachableError
+        If the process is no longer alive and has not received all of it: nobody acts on a part of a request.
+    TimeoutError
+        If the process is alive and takes too long.
+    """
+    due = time.monotonic() + seconds
+    rest = memoryview(body)
+    connection.sock.settimeout(_SECONDS_BETWEEN_LOOKS)
+    while rest:
+        try:
+            rest = rest[connection.sock.send(rest[:_PART]) :]
+        except TimeoutError:
+            if not lives():
+                raise UnreachableError("the process takes no more of the request") from None
+            if time.monotonic() > due:
+                raise
+    connection.sock.settimeout(seconds)
 
 
 def _wait_for(connection: http.client.HTTPConnection, seconds: float, lives: Callable[[], bool]) -> None:
