@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import turbopuffer
 
+import weir
+import weir.namespaces
 from tests.service.process import ServiceProcess
 from tests.service.test_planted_bugs import Root
+from weir.namespaces import Documents, Write
 from weir.service.options import ServiceOptions
 from weir.service.ownership.forwarding import Forwarder, UnreachableError
 from weir.service.ownership.members import Members
@@ -109,6 +112,37 @@ def test_a_process_that_takes_long_for_one_request_is_not_taken_for_gone(tmp_pat
         finally:
             here.stop()
             slow.stop()
+    root.service.close()
+
+
+def test_a_write_beside_a_deletion_by_another_process_makes_the_namespace_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(tmp_path)
+    store = root.namespaces.store
+    here, there = Members(store, "http://here", "here"), Members(store, "http://there", "there")
+    here.start()
+    there.start()
+    try:
+        root.service.owners = Owners(here)
+        name = next(one for one in map(str, range(99)) if preferred(one, here.live()) == here.here)
+        with weir.namespaces.open(tmp_path, fsync=False) as others:
+            others.namespace(name).write(Write(upserts=Documents.of_rows([{"id": 1, "v": 1}])))
+        root.namespaces.namespace(name).find()
+        status = weir.Table.status
+
+        def deleted_before(table: weir.Table) -> Any:
+            monkeypatch.undo()
+            with weir.namespaces.open(tmp_path, fsync=False) as others:
+                others.namespace(name).delete()
+            return status(table)
+
+        monkeypatch.setattr(weir.Table, "status", deleted_before)
+        root.write(name, upsert_rows=[{"id": 2, "v": 2}])
+        assert root.values(name) == {2: 2}
+    finally:
+        here.stop()
+        there.stop()
     root.service.close()
 
 

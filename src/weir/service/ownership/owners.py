@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 
+from weir.errors import TableNotFoundError
 from weir.namespaces import Namespace
 from weir.namespaces.namespace import holder_of
 from weir.service.ownership.members import Member, Members
@@ -47,7 +49,9 @@ class Owners:
         members = self.members.live()
         if len(members) == 1:
             return None
-        holder = namespace.lease_holder()
+        holder = None
+        with suppress(TableNotFoundError):  # the namespace was deleted a moment ago
+            holder = namespace.lease_holder()
         if holder is not None:
             owner = next((member for member in members if holder_of(member.id) == holder), None)
             if owner is not None:
