@@ -33,6 +33,25 @@ def test_rows_of_one_kind_lie_together(tmp_path: Path) -> None:
     assert table.get([0, 4, 5, 7]).to_pylist()[0]["kind"] == "b"
 
 
+@pytest.mark.parametrize(
+    "engine", ["first_row", "partial_update", weir.MergeEngine.aggregation(n="sum"), "sequence"]
+)
+def test_a_row_that_is_written_after_its_delete_stays(tmp_path: Path, engine: weir.MergeEngine | str) -> None:
+    """A merge engine keeps both in a generation, and the delete has no value to lie by."""
+    kind = {"sequence_by": "n"} if engine == "sequence" else {"merge_engine": engine}
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False, **kind)
+    with table.writer(cluster_by=("kind",)) as writer:
+        writer.upsert([{"id": n, "kind": "cab"[n % 3], "n": 1} for n in range(9)])
+        writer.delete(list(range(6)))
+        writer.upsert([{"id": n, "kind": "bca"[n % 3], "n": 1} for n in range(3)])
+    wanted = {n: "bca"[n % 3] for n in range(3)} | {n: "cab"[n % 3] for n in range(6, 9)}
+    for _ in range(2):
+        found = table.scan().to_table().to_pylist()
+        assert {row["id"]: row["kind"] for row in found} == wanted
+        assert table.get(list(range(9))).num_rows == len(wanted)
+        table.maintenance.merge()
+
+
 def test_a_column_that_goes_is_passed_over(tmp_path: Path) -> None:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
     with table.writer(cluster_by=("kind", "n")) as writer:

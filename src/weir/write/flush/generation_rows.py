@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.format.merge_engine import MergeEngine
 from weir.format.newest import newest_rows
 from weir.format.sorted_rows import sorted_rows
 from weir.format.unsliced import unsliced
+from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.fold import fold
 
 __all__ = ["GenerationRows"]
@@ -74,7 +76,12 @@ class GenerationRows:
                 return cls(written, newest)
             of_key = written if len(newest) == written.num_rows else written.take(pa.array(newest))
             return cls(sorted_rows(of_key, sort_by), np.arange(len(newest), dtype=np.int64))
-        folded = sorted_rows(fold(engine, written, key_columns, is_part=True), sort_by)
+        folded = fold(engine, written, key_columns, is_part=True)
+        if sort_by:
+            # A delete stays before the row that came after it: its other columns are null, and would be last.
+            gone = folded.column(TOMBSTONE)
+            rows = sorted_rows(folded.filter(pc.invert(gone)), sort_by)
+            folded = pa.concat_tables([folded.filter(gone), rows])
         return cls(folded, np.arange(folded.num_rows, dtype=np.int64), is_settled=False)
 
     @property
