@@ -374,6 +374,29 @@ def test_rows_of_other_writers_of_the_process_are_deleted(tmp_path: Path) -> Non
     assert sorted(one["at"] for one in table.scan().to_pylist()) == [1, 7]
 
 
+def test_a_delete_with_a_limit_finds_what_a_compaction_has_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are counted as deleted and are still there would stay for good."""
+    table = made(tmp_path / "t")
+    with table.writer() as writer:
+        for at in range(6):
+            writer.upsert([row(at)])
+            writer.flush()
+            table.maintenance.merge()
+        delete = lance.LanceDataset.delete
+
+        def delayed(dataset: lance.LanceDataset, predicate: str, **options: Any) -> Any:
+            monkeypatch.undo()
+            lance.dataset(table.uri).optimize.compact_files()
+            return delete(dataset, predicate, **options)
+
+        monkeypatch.setattr(lance.LanceDataset, "delete", delayed)
+        result = writer.delete(where="at > 1", limit=3)
+    assert (result.rows, result.remaining) == (3, 1)
+    assert table.scan().count() == 3
+
+
 def test_rows_that_a_dead_writer_left_are_deleted(tmp_path: Path) -> None:
     """They are recovered first."""
     table = made(tmp_path / "t")
