@@ -353,6 +353,24 @@ def test_a_commit_in_between_is_not_lost(base: BaseTable, monkeypatch: pytest.Mo
     assert altered.version == base.version + 3
 
 
+def test_a_name_that_has_become_another_column_is_widened_anew(
+    base: BaseTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written of the column that had the name before would be read as that of this one."""
+    base = _alter(base, add=[pa.field("other", pa.int32())], drop=["b"])
+    raced: list[str] = []
+
+    def race(name: str) -> None:
+        if name == "alter.before_publish" and not raced:
+            raced.append(name)
+            _alter(base, rename={"a": "other", "other": "a"})
+
+    monkeypatch.setattr(failpoint, "reach", race)
+    altered = _alter(base, widen={"a": pa.int64()})
+    assert (altered.schema.field("a").type, altered.schema.field("other").type) == (pa.int64(), pa.int32())
+    assert [(row["a"], row["other"]) for row in _rows(altered)] == [(None, number) for number in LEFT]
+
+
 @pytest.mark.parametrize("place", ["alter.before_publish", "alter.after_publish"])
 def test_died_in_the_middle(base: BaseTable, place: str) -> None:
     with failpoint.armed(place, "raise"), pytest.raises(failpoint.FailpointError):

@@ -89,6 +89,7 @@ def alter_base_table(
     """
     properties = properties or PropertyChanges()
     recast: Recast | None = None
+    recast_of: Sequence[TableField] = ()
     may_be_published = False
     try:
         for attempt in range(_MAX_ATTEMPTS):
@@ -115,8 +116,12 @@ def alter_base_table(
             details = _with_last_id(base.details, max(last_id, *(one.id for one in new_fields)))
             ids = {one.name: one.id for one in new_fields if one.parent_id == NO_PARENT}
             details = properties.applied(base, details, altered.schema, ids, births)
+            if recast is not None and recast_of != fields:
+                # Others have altered columns since: a name may be another column's.
+                recast.discard()
+                recast = None
             if altered.widened and recast is None:
-                recast = _recast(base, alteration, fields)
+                recast, recast_of = _recast(base, alteration, fields), fields
             operations = _operations(base, schema, new_fields, recast)
             failpoint.reach("alter.before_publish")
             may_be_published = True
