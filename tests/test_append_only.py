@@ -247,6 +247,16 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any], kind: type[WeirErr
         weir.create(tmp_path / "t", SCHEMA)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.json_(), pa.dictionary(pa.int32(), pa.string())])
+def test_what_has_no_order_is_nothing_to_sort_by(tmp_path: Path, kind: pa.DataType) -> None:
+    """Nothing could be flushed that was written to such a table, or by such a writer."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("kind", kind)])
+    with pytest.raises(SchemaError, match="sorted by"):
+        weir.create(tmp_path / "t", schema, primary_key=None, sort_by="kind")
+    with pytest.raises(OptionError, match="cluster_by"):
+        weir.create(tmp_path / "t", schema, primary_key="id").writer(cluster_by=("kind",))
+
+
 def test_keys_that_are_unique_by_construction(tmp_path: Path) -> None:
     """``dedup=False``: the key is never null, and nobody looks whether it comes twice."""
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="at", dedup=False, fsync=False)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from weir.errors import OptionError, SchemaError
 from weir.format.append_only import AppendOnly
+from weir.format.sorted_rows import can_be_sorted_by
 
 __all__ = ["chosen_append_only"]
 
@@ -58,7 +59,7 @@ def chosen_append_only(
         kind = schema.field(name).type
         if names.count(name) > 1:
             raise SchemaError(f"sort_by names the column {name!r} twice", where=name)
-        if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind):
+        if not can_be_sorted_by(kind):
             raise SchemaError(
                 f"rows cannot be sorted by a column of the type {kind}",
                 where=name,

@@ -7,9 +7,28 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.format.plain_keys import stored_keys
+from weir.format.plain_keys import stored_keys, stored_type
 
-__all__ = ["sorted_rows"]
+__all__ = ["can_be_sorted_by", "sorted_rows"]
+
+
+def can_be_sorted_by(kind: pa.DataType) -> bool:
+    """Whether rows can be sorted by a column of a type.
+
+    Examples
+    --------
+    >>> can_be_sorted_by(pa.string()), can_be_sorted_by(pa.list_(pa.int32())), can_be_sorted_by(pa.float16())
+    (True, False, False)
+    """
+    kind = stored_type(kind)
+    # Arrow has no order of these.
+    return not (
+        pa.types.is_nested(kind)
+        or pa.types.is_dictionary(kind)
+        or pa.types.is_null(kind)
+        or pa.types.is_float16(kind)
+        or isinstance(kind, pa.BaseExtensionType)
+    )
 
 
 def sorted_rows(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:

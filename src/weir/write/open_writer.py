@@ -14,6 +14,7 @@ from weir.config import WriterOptions
 from weir.engine.logs import get_logger
 from weir.errors import OptionError, ShardingError
 from weir.format.resharding import is_resharding, newest_spec_id
+from weir.format.sorted_rows import can_be_sorted_by
 from weir.sharding.router import Router
 from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
@@ -75,6 +76,14 @@ def open_writer(
     unknown = next((name for name in checked.cluster_by if name not in base.schema.names), None)
     if unknown is not None:
         raise OptionError(f"writer option cluster_by: there is no column {unknown!r}", where="cluster_by")
+    for name in checked.cluster_by:
+        kind = base.schema.field(name).type
+        if not can_be_sorted_by(kind):
+            raise OptionError(
+                f"writer option cluster_by: rows have no order by {name!r} of type {kind}",
+                where="cluster_by",
+                hint="Cluster by numbers, times or text",
+            )
     parts = _parts(store, mark_columns(base), sharding, checked)
 
     def parts_after(before: WriterParts) -> WriterParts | None:
