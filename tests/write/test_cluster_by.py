@@ -59,6 +59,8 @@ def test_a_column_that_goes_is_passed_over(tmp_path: Path) -> None:
         table.alter(drop=["kind"])
         writer.flush()
         writer.upsert([{"id": n, "n": -n} for n in range(4, 8)])
+        table.alter(add=[pa.field("kind", pa.list_(pa.int64()))])
+        writer.upsert([{"id": n, "n": -n, "kind": [1]} for n in (6, 7)])
     table.maintenance.merge()
     assert table.scan().count() == 8
 

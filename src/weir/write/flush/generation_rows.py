@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from weir.format.merge_engine import MergeEngine
 from weir.format.newest import newest_rows
-from weir.format.sorted_rows import sorted_rows
+from weir.format.sorted_rows import can_be_sorted_by, sorted_rows
 from weir.format.unsliced import unsliced
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.fold import fold
@@ -61,9 +61,11 @@ class GenerationRows:
         engine : MergeEngine, optional
             What the versions of a key come to. Default: the last row.
         sort_by : tuple of str, default ()
-            Columns by which to cluster the rows. Columns that no longer exist are ignored.
+            Columns by which to cluster the rows. Columns that no longer exist are ignored, as are those whose
+            type has no order.
         """
-        sort_by = tuple(name for name in sort_by if name in written.schema.names)
+        known = {field.name: field.type for field in written.schema}
+        sort_by = tuple(name for name in sort_by if name in known and can_be_sorted_by(known[name]))
         if not key_columns:
             return cls(
                 sorted_rows(written, sort_by),
