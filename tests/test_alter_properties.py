@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.errors import OptionError, SchemaError, WeirError
+from weir.maintenance import expire
 
 NOW = datetime.now(UTC)
 SCHEMA = pa.schema([("id", pa.int64()), ("seen", pa.timestamp("us", "UTC")), ("n", pa.int64())])
@@ -84,6 +86,28 @@ def test_what_expired_before_and_was_removed_is_gone(tmp_path: Path) -> None:
     assert table.maintenance.expire().rows == 2
     table.alter(expire_by=None)
     assert ids(table) == [0]
+
+
+def test_rows_are_removed_by_the_rule_of_the_version_they_are_removed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column that they expired by has another name by then, and its name another column."""
+    schema = pa.schema([*SCHEMA, pa.field("made", SCHEMA.field("seen").type)])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", expire_by="seen", fsync=False)
+    past, future = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+    with table.writer() as writer:
+        writer.upsert([{"id": n, "seen": past if n == 1 else future, "made": past} for n in range(3)])
+    table.maintenance.merge()
+    commit = expire.commit_with_library
+
+    def altered(*given: Any, **options: Any) -> BaseTable:
+        monkeypatch.undo()
+        weir.open(table.uri, fsync=False).alter(rename={"seen": "made", "made": "seen"}, expire_by="made")
+        return commit(*given, **options)
+
+    monkeypatch.setattr(expire, "commit_with_library", altered)
+    assert table.maintenance.expire().rows == 1
+    assert lance.dataset(table.uri).to_table().column("id").to_pylist() == [0, 2]
 
 
 def test_columns_and_what_goes_by_them_change_in_one_version(tmp_path: Path) -> None:

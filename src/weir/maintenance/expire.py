@@ -51,7 +51,8 @@ def expire_rows(base: BaseTable) -> ExpireReport:
         If the library failed.
     """
     base = base.latest()
-    condition = expired_filter(base, expiry_instant())
+    instant = expiry_instant()
+    condition = expired_filter(base, instant)
     if condition is None:
         return ExpireReport(0, 0, base.version)
     before = len(base.dataset.get_fragments())
@@ -63,10 +64,14 @@ def expire_rows(base: BaseTable) -> ExpireReport:
         return ExpireReport(0, 0, base.version)
     rows = fragments = 0
 
-    def delete(_: BaseTable, dataset: lance.LanceDataset) -> None:
+    def delete(base: BaseTable, dataset: lance.LanceDataset) -> None:
         nonlocal rows, fragments, before
+        # By the rule of this version: the name of the column may be another one's by now.
+        condition = expired_filter(base, instant)
+        if condition is None:
+            return
         before = len(dataset.get_fragments())
-        rows = int(dataset.delete(condition)["num_deleted_rows"])
+        rows = int(dataset.delete(condition, conflict_retries=0)["num_deleted_rows"])
         fragments = before - len(dataset.get_fragments())
 
     after = commit_with_library(base, delete, doing="removing rows that have expired")
