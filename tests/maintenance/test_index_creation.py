@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
 
 import weir
 from tests.base.table_kit import SCHEMA
+from weir.base import index_changes
 from weir.base.index_changes import create_index, drop_index
 from weir.base.table import BaseTable
-from weir.errors import IndexNotFoundError
+from weir.errors import ConflictError, IndexNotFoundError
 from weir.indexing.definition import IndexDefinition
 from weir.maintenance import index_creation
 
@@ -26,3 +31,38 @@ def test_an_index_that_is_dropped_as_soon_as_it_is_built(
         table.indexes.create("value", "btree", name="value_btree")
     monkeypatch.undo()
     assert table.indexes.create("value", "btree", name="value_btree").column == "value"
+
+
+def _widened(table: weir.Table) -> None:
+    table.alter(widen={"n": pa.int64()})
+
+
+def _made_anew(table: weir.Table) -> None:
+    table.alter(drop=["n"])
+    table.alter(add=[pa.field("n", pa.int32())])
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "ZONEMAP"])
+@pytest.mark.parametrize("change", [_widened, _made_anew])
+def test_an_index_of_a_column_that_is_altered_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, change: Callable[[weir.Table], None]
+) -> None:
+    """The library commits the index all the same, and reads no row by it any more."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert([{"id": n, "n": n} for n in range(9)])
+    table.maintenance.merge()
+    build = index_changes.build_index
+
+    def late(dataset: lance.LanceDataset, *given: Any) -> None:
+        monkeypatch.undo()
+        change(weir.open(table.uri, fsync=False))
+        build(dataset, *given)
+
+    monkeypatch.setattr(index_changes, "build_index", late)
+    with pytest.raises(ConflictError, match="was altered while the index"):
+        table.indexes.create("n", kind)
+    assert "n_idx" not in {one.name for one in table.indexes.list()}
+    found = weir.open(table.uri, fsync=False).scan(["id"], filter="n = 7").to_table()["id"].to_pylist()
+    assert found == ([7] if change is _widened else [])
+    table.indexes.create("n", kind)

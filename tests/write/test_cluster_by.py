@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -38,7 +39,7 @@ def test_rows_of_one_kind_lie_together(tmp_path: Path) -> None:
 )
 def test_a_row_that_is_written_after_its_delete_stays(tmp_path: Path, engine: weir.MergeEngine | str) -> None:
     """A merge engine keeps both in a generation, and the delete has no value to lie by."""
-    kind = {"sequence_by": "n"} if engine == "sequence" else {"merge_engine": engine}
+    kind: dict[str, Any] = {"sequence_by": "n"} if engine == "sequence" else {"merge_engine": engine}
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False, **kind)
     with table.writer(cluster_by=("kind",)) as writer:
         writer.upsert([{"id": n, "kind": "cab"[n % 3], "n": 1} for n in range(9)])

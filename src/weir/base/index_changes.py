@@ -14,7 +14,7 @@ from weir.base.key_index import key_index_names
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify
 from weir.base.table import BaseTable
-from weir.errors import IndexDefinitionError, IndexExistsError, IndexNotFoundError, WeirError
+from weir.errors import ConflictError, IndexDefinitionError, IndexExistsError, IndexNotFoundError, WeirError
 from weir.format.index_details import IndexDetails
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
@@ -112,6 +112,14 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
                 where=definition.column,
                 hint="Change its parameters, or take another kind",
             ) from error
+        if not _is_as_before(base.dataset, dataset, definition.column):
+            # The library commits it all the same, and cannot read the table by it, or passes over rows.
+            dataset.drop_index(definition.name)
+            raise ConflictError(
+                f"column {definition.column!r} was altered while the index {definition.name!r} was built",
+                where=base.uri,
+                hint="The index was dropped again: call again",
+            )
 
     name = definition.name
     base = base.latest()
@@ -162,6 +170,14 @@ def drop_index(base: BaseTable, name: str) -> BaseTable:
 
     dropped = commit_with_library(base.latest(), drop, doing=f"dropping the index {name!r}")
     return update_details(dropped, lambda details: _not_maintained(details, name))
+
+
+def _is_as_before(before: lance.LanceDataset, after: lance.LanceDataset, column: str) -> bool:
+    """Whether a version has the column of an earlier one, by whatever name, in the same type."""
+    (number,) = (field.id() for field in before.lance_schema.fields() if field.name() == column)
+    names = [field.name() for field in after.lance_schema.fields() if field.id() == number]
+    same: bool = bool(names) and before.schema.field(column).type == after.schema.field(names[0]).type
+    return same
 
 
 def _refuse_taken_name(base: BaseTable, definition: IndexDefinition, replace: bool) -> None:
