@@ -90,7 +90,16 @@ def test_what_cannot_be_done_is_refused_by_name(clauses: str, error: type[WeirEr
         plan(clauses)
 
 
-@pytest.mark.parametrize("on", ["t.id = 3 OR t.id = s.id", "t.version = s.version", "t.id < s.id", "true"])
+@pytest.mark.parametrize(
+    "on",
+    [
+        "t.id = 3 OR t.id = s.id",
+        "t.version = s.version",
+        "t.id < s.id",
+        "true",
+        "t.id = s.id AND t.id = s.more",
+    ],
+)
 def test_on_compares_the_key(on: str) -> None:
     with pytest.raises(UnsupportedError, match="ON"):
         plan("WHEN MATCHED THEN DELETE", on=on)

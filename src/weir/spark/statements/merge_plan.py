@@ -194,7 +194,9 @@ def _keys(names: _Names, on: exp.Expression, primary_key: Sequence[str]) -> Valu
             left, right = right, left
         if not isinstance(left, exp.Column) or not names.is_target(left):
             _refuse(f"ON {one.sql('spark')}", hint)
-        keys[names.column(left.name)] = names.over_source(right, "ON")
+        name, value = names.column(left.name), names.over_source(right, "ON")
+        if keys.setdefault(name, value) != value:
+            _refuse(f"ON with {name} compared twice", "Filter such rows in the source")
     if set(keys) != set(primary_key):
         _refuse(f"ON {on.sql('spark')}", hint)
     return {name: keys[name] for name in primary_key}
