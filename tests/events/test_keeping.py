@@ -256,6 +256,17 @@ def test_rows_that_are_too_old_for_what_is_remembered_are_not_kept(store: EventS
     assert store.materializations()["new"].rows == 1
 
 
+@pytest.mark.parametrize("query", ["QUERY a", "QUERY a COUNT", "QUERY a ORDER BY n LIMIT {most} OFFSET 1"])
+def test_the_longest_ages_and_limits_are_those_of_everything(store: EventStore, query: str) -> None:
+    query = query.format(most=(1 << 63) - 1)
+    store.retain("a", timedelta.max)
+    store.remember("all", query, keep_age=None if "LIMIT" in query else timedelta.max)
+    with store.writer() as writer:
+        for n, at in enumerate(["0001-01-01", None, None]):
+            writer.append("a", "c", {"n": n}, timestamp=at)
+            assert store.show("all").to_table().equals(store.execute(query).to_table())
+
+
 def test_a_sequence_whose_links_are_of_two_types_by_now_is_told_of_and_dropped(store: EventStore) -> None:
     store.remember("pairs", "QUERY a FOLLOWED BY b LINKED BY n COUNT")
     store.define("b", {"n": "float | null"})

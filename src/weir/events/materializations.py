@@ -41,12 +41,12 @@ from weir.events.query.parts import (
     run_query_by_parts,
 )
 from weir.events.query.planner import QueryPlan, Window, plan_query
-from weir.events.query.running import ordered_rows, run_query, run_rows, within_window
+from weir.events.query.running import first_rows, run_query, run_rows, within_window
 from weir.events.query.scope import failure
 from weir.events.query.sessions import frame_of
 from weir.events.query.states import added_states, of_states, state_schema
 from weir.events.saving import Saving
-from weir.events.visibility import filter_text, instant
+from weir.events.visibility import filter_text, instant, is_readable_instant
 from weir.storage.interface import ObjectStore
 from weir.table.lifecycle import create, drop, open
 from weir.table.table import Table
@@ -406,7 +406,11 @@ class Materialization:
     def _floor(self) -> int | None:
         retention = self._catalog.retention.get(self.plan.scope.types[0].name)
         now = self.plan.read.now
-        return None if retention is None or retention.age is None or now is None else now - retention.age
+        if retention is None or retention.age is None or now is None:
+            return None
+        floor = now - retention.age
+        # Beyond it no event is too old for a scan.
+        return floor if is_readable_instant(floor) else None
 
     @property
     def lags_erasures(self) -> bool:
@@ -509,8 +513,7 @@ class Materialization:
         if window.rows is not None:
             kept = whole.sort_by([(_ROWS_KEY, "descending")]).slice(0, window.rows)
         elif query.limit is not None and window.age is None:
-            frame = ordered_rows(self.plan, self._frame(whole)).limit(query.limit + (query.offset or 0))
-            kept = self._stored_rows(frame.to_arrow_table())
+            kept = self._stored_rows(first_rows(self.plan, self._frame(whole)).to_arrow_table())
         elif window.age is not None:
             # With a number of rows too, those that are too old still count among them.
             kept = self._stored_rows(within_window(self.plan, self._frame(whole)).to_arrow_table())

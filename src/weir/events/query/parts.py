@@ -19,8 +19,8 @@ from weir.events.query.planner import QueryPlan
 from weir.events.query.replaying import ReplayPlan, merged_rows
 from weir.events.query.running import (
     finished_rows,
+    first_rows,
     observe,
-    ordered_rows,
     run_frame,
     selected,
     sequence_rows,
@@ -151,7 +151,7 @@ def run_part(part: QueryPart) -> PartAnswer:
     query = plan.query
     if not plan.scope.is_sequence and plan.grouping is None and query.limit is not None:
         # Of each part at most so many can be in the answer.
-        frames = [ordered_rows(plan, frames[0]).limit(query.limit + (query.offset or 0))]
+        frames = [first_rows(plan, frames[0])]
     return PartAnswer(
         tuple(finished_rows(frame, table.schema) for frame, table in zip(frames, tables, strict=True)), newest
     )

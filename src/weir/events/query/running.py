@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from weir.events.clock import HybridClock
 from weir.events.field_types import INSTANT, FieldType
-from weir.events.instants import now_micros
+from weir.events.instants import YEARS, now_micros, to_micros
 from weir.events.query.buckets import bucket_of
 from weir.events.query.conditions import condition_of, fields_of_condition
 from weir.events.query.explaining import described_scan
@@ -27,6 +27,7 @@ from weir.events.visibility import all_of, instant, whole_number
 __all__ = ["aggregate_type", "explain_query", "run_query", "selected"]
 
 _MOST_TOP_ROWS = 10_000
+_MOST_ROWS = (1 << 63) - 1
 _NUMBER = "number"
 
 
@@ -187,7 +188,8 @@ def within_window(plan: QueryPlan, frame: DataFrame) -> DataFrame:
     if plan.window.rows is not None:
         frame = frame.sort(_sorted(col(event_id.internal), True)).limit(plan.window.rows)
     if plan.window.age is not None:
-        frame = frame.filter(col(timestamp.internal) >= instant(now_micros() - plan.window.age))
+        since = max(now_micros() - plan.window.age, to_micros(YEARS[0]))
+        frame = frame.filter(col(timestamp.internal) >= instant(since))
     return frame
 
 
@@ -214,6 +216,13 @@ def selected(plan: QueryPlan, step: int, frame: DataFrame) -> DataFrame:
 
 def _moment(time: Column) -> Expr:
     return col(time.internal).cast(INSTANT) if time.type.kind == "date" else col(time.internal)
+
+
+def first_rows(plan: QueryPlan, frame: DataFrame) -> DataFrame:
+    """Return the rows of which the result is a part: those up to the end of LIMIT and OFFSET."""
+    query = plan.query
+    assert query.limit is not None
+    return ordered_rows(plan, frame).limit(min(query.limit + (query.offset or 0), _MOST_ROWS))
 
 
 def _sorted(expression: Expr, descending: bool) -> Expr:
