@@ -152,9 +152,23 @@ def test_types_from_dataclasses_arrow_and_pydantic(store: EventStore) -> None:
     assert texts["moved"] == {"x": "float", "n": "int | null"}
 
 
+@dataclasses.dataclass
+class Tagged:
+    tags: list[Literal["a", "b"]]
+
+
+def nested(depth: int) -> pa.Schema:
+    of: pa.DataType = pa.int64()
+    for _ in range(depth):
+        of = pa.list_(of)
+    return pa.schema([("x", of)])
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        Tagged,
+        nested(9),
         {"event_id": "int"},
         {"timestamp": "datetime"},
         {"a": "text"},

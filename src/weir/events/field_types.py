@@ -199,7 +199,7 @@ def parse_field_type(given: object, event: str, field: str) -> FieldType:
     """
     try:
         if isinstance(given, FieldType):
-            return given
+            return _storable(given)
         if isinstance(given, (list, tuple)):
             return _enum(given)
         if isinstance(given, str):
@@ -214,6 +214,14 @@ def parse_field_type(given: object, event: str, field: str) -> FieldType:
         hint='Types are "string", "int", "float", "bool", "date", "datetime", "decimal(p,s)", "list<...>", '
         'each with " | null" if it may be missing, and a list of texts for an enum',
     )
+
+
+def _storable(given: FieldType) -> FieldType:
+    """Return a field type unchanged; refuse one whose stored form could not be read again."""
+    read = _enum(given.to_json()) if given.kind == "enum" else _from_text(str(given), 0)
+    if read != given:
+        raise InputError(f"{str(given)!r:.80} is no type")
+    return given
 
 
 def _enum(given: list[object] | tuple[object, ...]) -> FieldType:
