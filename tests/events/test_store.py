@@ -31,6 +31,7 @@ from weir.errors import (
 )
 from weir.events import store as store_module
 from weir.events.clock import HybridClock
+from weir.events.event_table import add_columns
 from weir.events.store import EventStore
 from weir.events.writer import Appended
 
@@ -150,6 +151,19 @@ def test_types_from_dataclasses_arrow_and_pydantic(store: EventStore) -> None:
     }
     assert texts["seen"] == {"at": "datetime", "tags": "list<string>", "price": "decimal(9,2)"}
     assert texts["moved"] == {"x": "float", "n": "int | null"}
+
+
+def test_a_column_whose_definition_died_does_not_hinder_a_field_of_its_name(store: EventStore) -> None:
+    with weir.events.open(store.path) as other:
+        # As far as a process comes that dies before it has written the catalog.
+        add_columns(store._table, {"f_x": "int64"})
+        other.define("late", {"x": "string"})
+        store.define("whole", {"x": "int"})
+        with store.writer() as writer:
+            writer.append("late", "c", {"x": "text"})
+            writer.append("whole", "c", {"x": 1})
+        for name, value in (("late", "text"), ("whole", 1)):
+            assert other.query(name, columns=["x"]).to_table().column("x").to_pylist() == [value]
 
 
 @dataclasses.dataclass

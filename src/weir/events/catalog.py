@@ -13,7 +13,7 @@ from weir.events.event_types import EventType
 from weir.events.names import check_name
 from weir.format import checked_json
 
-__all__ = ["Catalog", "Floor", "Forgotten", "Remembered", "Retention"]
+__all__ = ["Catalog", "Floor", "Forgotten", "Remembered", "Retention", "type_text"]
 
 _FORMAT = 2
 _UNCHECKED_FORMAT = 1
@@ -146,25 +146,35 @@ class Catalog:
             )
         return found
 
-    def with_type(self, kind: EventType) -> Catalog:
-        """Return the catalog with a type, and with columns for its new fields."""
-        columns = dict(self.columns)
+    def with_type(self, kind: EventType, present: Mapping[str, str] | None = None) -> Catalog:
+        """Return the catalog with a type, and with columns for its new fields.
+
+        ``present`` are the columns of the events table, with the text of their type. It may have columns that
+        the catalog lacks: another process is about to define a type, or has died before it had.
+        """
+        columns, known = dict(self.columns), {**(present or {}), **self.columns}
         of_fields = dict(kind.columns)
         taken = {name for held in of_fields.values() for name in held}
         for name, of_type in kind.fields.items():
-            text = _type_text(of_type.arrow)
+            text = type_text(of_type.arrow)
             held = of_fields.get(name, ())
             if held and columns[held[-1]] == text:
                 continue
-            column = next((one for one in _candidates(name) if _fits(one, text, columns, taken)), "")
-            columns[column] = text
+            column = next((one for one in _candidates(name) if _fits(one, text, known, taken)), "")
+            columns[column] = known[column] = text
             taken.add(column)
             of_fields[name] = (*held, column)
         grown = replace(kind, columns=of_fields)
         return replace(self, types={**self.types, kind.name: grown}, columns=columns)
 
-    def defined(self, name: object, fields: Mapping[str, Any], version: int | None) -> Catalog:
-        """Return the catalog with a new type, or a new version of one.
+    def defined(
+        self,
+        name: object,
+        fields: Mapping[str, Any],
+        version: int | None,
+        present: Mapping[str, str] | None = None,
+    ) -> Catalog:
+        """Return the catalog with a new type, or a new version of one; ``present`` as for :meth:`with_type`.
 
         Raises
         ------
@@ -172,11 +182,11 @@ class Catalog:
             If the version is not valid.
         """
         checked = check_name(name, "an event type")
-        present = self.types.get(checked)
-        if present is not None:
-            evolved = present.evolved(fields, version)
-            return self if evolved is present else self.with_type(evolved)
-        return self.with_type(EventType(checked, {version or 1: dict(fields)}, {}))
+        former = self.types.get(checked)
+        if former is not None:
+            evolved = former.evolved(fields, version)
+            return self if evolved is former else self.with_type(evolved, present)
+        return self.with_type(EventType(checked, {version or 1: dict(fields)}, {}), present)
 
     def encode(self, write_id: str) -> bytes:
         """Return the stored form, with a mark that distinguishes this write from others."""
@@ -252,7 +262,8 @@ class Catalog:
             ) from error
 
 
-def _type_text(kind: pa.DataType) -> str:
+def type_text(kind: pa.DataType) -> str:
+    """Return the text that the catalog has for the type of a column."""
     return str(kind).replace("list<item: ", "list<")
 
 

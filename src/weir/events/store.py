@@ -24,11 +24,12 @@ from weir.errors import (
     LeaseHeldError,
     OptionError,
     QueryError,
+    SchemaError,
     TableExistsError,
     TableNotFoundError,
     WriterClosedError,
 )
-from weir.events.catalog import Catalog
+from weir.events.catalog import Catalog, type_text
 from weir.events.catalog_store import StoredCatalog
 from weir.events.clock import process_clock
 from weir.events.commands import CommandRunner
@@ -258,10 +259,17 @@ class EventStore:
         checked = fields_of(fields, str(name))
 
         def defined(catalog: Catalog) -> Catalog:
-            changed = catalog.defined(name, checked, version)
-            # The columns are there before anybody can know of them.
-            add_columns(self._table, changed.columns)
-            return changed
+            while True:
+                present = {one.name: type_text(one.type) for one in self._table.schema}
+                changed = catalog.defined(name, checked, version, present)
+                try:
+                    # The columns are there before anybody can know of them.
+                    add_columns(self._table, changed.columns)
+                    return changed
+                except SchemaError:
+                    # Another process may have added a column of that name and another type.
+                    if present.keys() == set(self._table.schema.names):
+                        raise
 
         self._known = self._stored_catalog.change(defined)
 
