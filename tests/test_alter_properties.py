@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.library_commit import commit_with_library
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.errors import OptionError, SchemaError, WeirError
-from weir.maintenance import expire
 
 NOW = datetime.now(UTC)
 SCHEMA = pa.schema([("id", pa.int64()), ("seen", pa.timestamp("us", "UTC")), ("n", pa.int64())])
@@ -98,14 +98,13 @@ def test_rows_are_removed_by_the_rule_of_the_version_they_are_removed_from(
     with table.writer() as writer:
         writer.upsert([{"id": n, "seen": past if n == 1 else future, "made": past} for n in range(3)])
     table.maintenance.merge()
-    commit = expire.commit_with_library
 
     def altered(*given: Any, **options: Any) -> BaseTable:
         monkeypatch.undo()
         weir.open(table.uri, fsync=False).alter(rename={"seen": "made", "made": "seen"}, expire_by="made")
-        return commit(*given, **options)
+        return commit_with_library(*given, **options)
 
-    monkeypatch.setattr(expire, "commit_with_library", altered)
+    monkeypatch.setattr("weir.maintenance.expire.commit_with_library", altered)
     assert table.maintenance.expire().rows == 1
     assert lance.dataset(table.uri).to_table().column("id").to_pylist() == [0, 2]
 

@@ -10,10 +10,10 @@ import pytest
 
 import weir
 from tests.base.table_kit import SCHEMA
-from weir.base import index_changes
 from weir.base.index_changes import create_index, drop_index
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, IndexNotFoundError
+from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
 from weir.maintenance import index_creation
 
@@ -52,14 +52,13 @@ def test_an_index_of_a_column_that_is_altered_meanwhile(
     table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
     table.upsert([{"id": n, "n": n} for n in range(9)])
     table.maintenance.merge()
-    build = index_changes.build_index
 
     def late(dataset: lance.LanceDataset, *given: Any) -> None:
         monkeypatch.undo()
         change(weir.open(table.uri, fsync=False))
-        build(dataset, *given)
+        build_index(dataset, *given)
 
-    monkeypatch.setattr(index_changes, "build_index", late)
+    monkeypatch.setattr("weir.base.index_changes.build_index", late)
     with pytest.raises(ConflictError, match="was altered while the index"):
         table.indexes.create("n", kind)
     assert "n_idx" not in {one.name for one in table.indexes.list()}
