@@ -15,7 +15,9 @@ import weir
 from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.engine.failpoint import FailpointError
+from weir.errors import ObjectNotFoundError
 from weir.storage.counting import CountingStore
+from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
@@ -111,3 +113,35 @@ def test_a_shard_that_begins_and_merges_while_shards_are_listed(tmp_path: Path) 
     reader = weir.Table(slow, BaseTable.open(slow))
     assert reader.scan().to_table().to_pylist() == [{"id": 2, "value": "new"}]
     assert slow.began
+
+
+def test_a_generation_whose_deletes_are_merged_after_the_log_was_read(tmp_path: Path) -> None:
+    """Between the two commits of the merge the base table lacks what the reader did not see written anew."""
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "old"}])
+    table.maintenance.merge()
+    with table.writer(flush_on_close=False) as writer:
+        writer.upsert([{"id": 3, "value": "seen"}])
+
+    class SleepsAtTheEndOfTheLog(LocalStore):
+        slept = False
+
+        def get(self, path: str) -> Bytes:
+            try:
+                return super().get(path)
+            except ObjectNotFoundError:
+                if path.endswith(".arrow") and not self.slept:
+                    self.slept = True
+                    with table.writer() as writer:
+                        writer.upsert([{"id": 2, "value": "new"}])
+                        writer.delete([1])
+                    with failpoint.armed("merge.between_passes", "raise"), pytest.raises(FailpointError):
+                        table.maintenance.merge()
+                raise
+
+    sleeper = SleepsAtTheEndOfTheLog(table.uri, fsync=False)
+    reader = weir.Table(sleeper, BaseTable.open(sleeper))
+    found = reader.scan().to_table().sort_by("id").to_pylist()
+    assert sleeper.slept
+    assert found == [{"id": 2, "value": "new"}, {"id": 3, "value": "seen"}]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from uuid import UUID
 
 from weir.errors import InputError
@@ -141,7 +142,7 @@ class IndexCatchup:
         return replace(self, caught_up=tuple(known.values()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IndexDetails:
     """Configuration, merge progress and shard snapshots of a table.
 
@@ -193,7 +194,13 @@ class IndexDetails:
         >>> details.merged_generation(UUID(int=1))
         4
         """
-        return max((m.generation for m in self.merged_generations if m.shard_id == shard_id), default=0)
+        return self._newest_merged.get(shard_id, 0)
+
+    @cached_property
+    def _newest_merged(self) -> dict[UUID, int]:
+        # Of ascending numbers the last of an id stays.
+        ascending = sorted(self.merged_generations, key=lambda one: one.generation)
+        return {one.shard_id: one.generation for one in ascending}
 
 
 def encode(details: IndexDetails) -> bytes:

@@ -574,13 +574,22 @@ class SnapshotReader:
 
 
 def base_is_ahead(base: BaseTable, view: ShardView) -> bool:
-    """Whether the base table contains a generation that the view still shows as its tail."""
+    """Whether the base table contains a generation that the view still shows as its tail, or its deletes."""
     return progress_is_ahead(base, view.manifest)
 
 
 def progress_is_ahead(base: BaseTable, manifest: ShardManifest) -> bool:
-    """Whether the base table contains a generation that a manifest of its shard does not know."""
-    return base.details.merged_generation(manifest.shard_id) >= manifest.current_generation
+    """Whether the base table contains a generation that a manifest of its shard does not know.
+
+    Between the two commits of a merge it contains only the deletes of some: without all of these generations,
+    rows that they have written again would be missing.
+    """
+    return _merged_or_deleted(base, manifest.shard_id) >= manifest.current_generation
+
+
+def _merged_or_deleted(base: BaseTable, shard_id: UUID) -> int:
+    merged = base.details.merged_generation
+    return max(merged(shard_id), merged(deletes_id(shard_id)))
 
 
 def refuse_foreign_progress(base: BaseTable, views: Iterable[ShardView]) -> None:
@@ -601,7 +610,7 @@ def refuse_foreign_progress(base: BaseTable, views: Iterable[ShardView]) -> None
     for view in views:
         if base_is_ahead(base, view):
             raise ShardConflictError(
-                f"generation {base.details.merged_generation(view.shard_id)} of shard {view.shard_id} is "
+                f"generation {_merged_or_deleted(base, view.shard_id)} of shard {view.shard_id} is "
                 f"recorded as merged, and the shard has flushed {view.manifest.current_generation - 1}: the "
                 "merge progress is that of another table, which this one was cloned or copied from, or parts "
                 "of two states were put together",
