@@ -79,7 +79,7 @@ def create_index(
         f"the index {definition.name} was built and is gone: it has been dropped since, or its files were "
         "torn and the version with them was set aside",
         where=base.uri,
-        hint="Look at table.indexes.list() and at the disk, and build it again",
+        hint="List the indexes and look at the disk, then build it again",
     )
 
 
