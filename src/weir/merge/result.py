@@ -53,9 +53,10 @@ def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, whe
         if up_to < task.after_generation:
             raise ConflictError(
                 f"shard {task.shard_id} is merged up to generation {up_to}, and this task starts after "
-                f"{task.after_generation}",
+                f"{task.after_generation}: a backup was put in the place of the table, or the merge tasks of "
+                "the shard are not run in order",
                 where=where,
-                hint="Run the merge tasks of a shard in order",
+                hint="Plan the merge again, and run the tasks of a shard in order",
             )
         left = tuple(one for one in task.generations if one.generation > up_to)
         if left:
