@@ -31,17 +31,17 @@ class ObjectStore:
 
     def answers_after(self, latency: float) -> None:
         """Let every request take so many seconds from now on."""
-        self._told(latency)
+        self._ask(latency)
 
     @contextmanager
     def recorded(self) -> Iterator[list[RoundTrip]]:
         """Record what is asked for within a block; the list is filled at its end."""
         found: list[RoundTrip] = []
-        self._told(None)
+        self._ask(None)
         yield found
-        found += self._told(None)
+        found += self._ask(None)
 
-    def _told(self, asked: float | None) -> Any:
+    def _ask(self, asked: float | None) -> Any:
         self._process.send(asked)
         return self._process.recv()
 

@@ -196,7 +196,7 @@ class IndexDetails:
         """
         return self._newest_merged.get(shard_id, 0)
 
-    @cached_property
+    @cached_property  # which a class with slots cannot have
     def _newest_merged(self) -> dict[UUID, int]:
         # Of ascending numbers the last of an id stays.
         ascending = sorted(self.merged_generations, key=lambda one: one.generation)
