@@ -90,6 +90,40 @@ def test_what_another_process_adds_to_a_namespace_as_it_is_made_is_not_lost(
         assert {*docs.definition.attributes} == {"ours", "theirs"}
 
 
+@pytest.mark.parametrize("changes", ["writes", "becomes read-only"])
+def test_what_another_thread_adds_while_the_definition_changes_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: str
+) -> None:
+    others = [Write(upserts=Documents.of_rows([{"id": 2, "theirs": 5}]))]
+
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        docs = namespaces.namespace("docs")
+        docs.write(WRITE)
+
+        def meanwhile(module: Any, name: str) -> None:
+            before = getattr(module, name)
+
+            def after_another(*given: Any, **named: Any) -> Any:
+                while others:
+                    docs.write(others.pop())
+                return before(*given, **named)
+
+            monkeypatch.setattr(module, name, after_another)
+
+        if changes == "writes":
+            meanwhile(weir.namespaces.namespace, "prepare")
+            docs.write(Write(upserts=Documents.of_rows([{"id": 3, "ours": 6}])))
+        else:
+            meanwhile(weir.namespaces.namespace, "replace")
+            docs.set_read_only(True)
+            assert docs.definition.read_only
+        assert not others
+        assert docs.get([2], ["theirs"])["theirs"].to_pylist() == [5]
+        assert {*docs.definition.attributes} == {"title", "theirs"} | (
+            {"ours"} if changes == "writes" else set()
+        )
+
+
 def test_a_copy_is_not_taken_for_what_another_process_has_made_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -438,28 +438,37 @@ class Namespace:
         if self._opened is not opened:
             opened = self.opened()  # it was idle for long, and was released
         for _ in range(_ATTEMPTS):
-            definition = self._checked(_extended(opened.definition, write))
+            before = opened.definition
+            definition = self._checked(_extended(before, write))
             prepared = prepare(write, definition)
-            if definition is opened.definition:
+            if definition is before:
                 return opened, prepared
             try:
-                opened = self.change(opened, definition)
+                opened = self.change(opened, before, definition)
             except ConflictError:
                 opened = self.opened()
         raise ConflictError("the attributes of the namespace change all the time", where=self.name)
 
-    def change(self, opened: Opened, definition: Definition) -> Opened:
+    def change(self, opened: Opened, before: Definition, definition: Definition) -> Opened:
         """Give the namespace another definition: its table gets the columns and indexes first.
+
+        Parameters
+        ----------
+        opened : Opened
+            The table.
+        before : Definition
+            The definition that the other one was made of.
+        definition : Definition
+            The other one.
 
         Raises
         ------
         ConflictError
-            If another process has changed the definition. Changes to the table are harmless.
+            If another thread or process has changed the definition. Changes to the table are harmless.
         """
         with self._changing:
-            if self._opened is not opened or definition.table != opened.definition.table:
+            if self._opened is not opened or opened.definition is not before:
                 raise ConflictError("somebody else has changed the namespace", where=self.name)
-            before = opened.definition
             table = opened.table
             added = [one for name, one in definition.attributes.items() if name not in before.attributes]
             dropped = [one for name, one in before.attributes.items() if name not in definition.attributes]
@@ -939,8 +948,11 @@ class Namespace:
         """Give the namespace another definition, made of the one it has; return it."""
         for _ in range(_ATTEMPTS):
             opened = self.opened()
+            before = opened.definition
+            definition = changed(before)
             with suppress(ConflictError):
-                return self.change(opened, changed(opened.definition)).definition
+                self.change(opened, before, definition)
+                return definition
         raise ConflictError("the namespace changes all the time", where=self.name)
 
     def declare(self, declarations: Mapping[str, Declaration]) -> Definition:
