@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,37 @@ def test_one_that_nobody_made_and_one_that_was_deleted_are_not_there(
                 one.count()
         docs.write(WRITE)
         assert docs.count() == 2
+
+
+def test_what_another_process_writes_to_a_table_that_was_deleted_is_a_leftover(
+    reopened: Callable[[], Namespaces], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reopened() as namespaces, reopened() as others:
+        docs = namespaces.namespace(NAME)
+        table = docs.definition.table
+        directory = f"namespaces/{directory_of(NAME)}"
+        if not namespaces.store.is_local:
+            directory = f"namespaces/{NAME}"
+        docs.delete()
+        # A merge that another process has under way: what it wrote before is gone, and it goes on.
+        late = f"{directory}/{table}/data/late.lance"
+        namespaces.store.put(late, b"rows")
+        for one in (docs, others.namespace(NAME)):
+            assert one.find() is None
+        assert namespaces.names() == ["other"]
+        docs.write(WRITE)
+        assert others.namespace(NAME).count() == 2
+        docs.delete()
+        assert others.namespace(NAME).find() is None
+        assert docs.remove_leftovers() == 1
+        assert docs.find() is None
+        assert not [*namespaces.store.list(directory)]
+        assert namespaces.with_old_notes() == []
+        namespaces.store.put(late, b"rows")
+        monkeypatch.setattr("weir.namespaces.tables._KEPT", timedelta(seconds=-5))
+        assert namespaces.with_old_notes() == [NAME]
+        assert docs.remove_leftovers() == 1
+        assert namespaces.with_old_notes() == []
         assert not [*namespaces.store.list("unnamed")]
 
 

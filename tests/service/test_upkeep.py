@@ -184,3 +184,21 @@ def test_a_write_beside_a_deletion_makes_the_namespace_anew(
     monkeypatch.setattr("weir.service.context.statistics_of", deleted_before)
     root.write("docs", upsert_rows=[{"id": 2, "v": 2}])
     assert root.values("docs") == {2: 2}
+
+
+def test_what_was_written_to_a_deleted_table_goes_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_SECONDS_BETWEEN_EXPIRIES", 0.0)
+    with opened(tmp_path, "a") as namespaces:
+        docs = namespaces.namespace("docs")
+        write(docs, 1)
+        table = docs.definition.table
+        docs.delete()
+        namespaces.store.put(f"namespaces/docs/{table}/data/late.lance", b"rows")
+        with looked_after(namespaces):
+            until(lambda: "a/docs" in marks(tmp_path))
+            assert namespaces.names() == []
+            monkeypatch.setattr("weir.namespaces.tables._KEPT", timedelta(seconds=-5))
+            until(lambda: not [*namespaces.store.list("unnamed")])
+        assert not [*namespaces.store.list("namespaces")]

@@ -86,6 +86,10 @@ class Namespaces:
         names = sorted(name for name in found if name.startswith(prefix) and name > after)
         return names if most is None else names[:most]
 
+    def with_old_notes(self) -> list[str]:
+        """Return the names with a record of a table given up so long ago that nobody writes it any more."""
+        return sorted(namespace_of(directory) for directory in self._tables.with_old_notes())
+
     def open_here(self) -> list[Namespace]:
         """Return the namespaces whose tables this process has open."""
         return [*self._open.copy()]

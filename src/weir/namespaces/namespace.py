@@ -28,6 +28,7 @@ from weir.errors import (
     NamespaceNotFoundError,
     NamespaceReadOnlyError,
     SnapshotExpiredError,
+    StorageError,
     TableNotFoundError,
     WeirError,
 )
@@ -663,7 +664,7 @@ class Namespace:
         return not report.waiting_objects and not report.deleted_objects
 
     def remove_leftovers(self) -> int:
-        """Remove tables that processes left which died while they made or deleted the namespace.
+        """Remove tables that processes left which died while they made or deleted it, or noticed too late.
 
         Returns
         -------
@@ -900,9 +901,11 @@ class Namespace:
                 self._hold(None)
                 opened.forget_writer()
             # Upkeep removes the files of one whose writer may not have noticed, once its lease has run out.
+            # The note of the table stays: another process may be in the middle of a merge, and write files.
             with suppress(TableNotFoundError, LeaseHeldError):
                 self._tables.drop(self._directory, table)
-                self._tables.forget_unnamed(self._directory, table)
+            with suppress(StorageError):
+                self._tables.forget_old(self._directory, None)
             return
         raise ConflictError("the namespace changes all the time", where=self.name)
 

@@ -2,8 +2,8 @@
 
 ``namespaces/{namespace}/{table}`` below the root. A table without a definition is recorded, in
 ``unnamed/{namespace}/{table}``: from before its creation until its definition exists, and from before the
-definition is removed until the table is. So a table with neither a definition nor a record has lost its
-definition, and is not a leftover.
+definition is removed until a day later, since a process that has not noticed may still write files there. So
+a table with neither a definition nor a record has lost its definition, and is not a leftover.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Tables:
         self._store.put(_note(directory, name), b"{}")
 
     def forget_unnamed(self, directory: str, name: str) -> None:
-        """Remove the note of a table that a definition names now, or that is gone.
+        """Remove the note of a table that a definition names now, or that nobody else knew of.
 
         If that fails it is removed a day later: records of such tables are not used.
         """
@@ -134,6 +134,12 @@ class Tables:
         """Return the tables of a namespace that are noted as named by no definition. One listing."""
         place = f"{_UNNAMED}/{directory}"
         return [meta.path.removeprefix(f"{place}/") for meta in self._store.list(place)]
+
+    def with_old_notes(self) -> set[str]:
+        """Return the directories of namespaces with notes that are older than they are kept. One listing."""
+        now = datetime.now(UTC)
+        old = [meta.path for meta in self._store.list(_UNNAMED) if now - meta.last_modified > _KEPT]
+        return {path.split("/")[1] for path in old}
 
     def has_lost(self, directory: str) -> bool:
         """Whether a namespace without a definition has tables that one has named.

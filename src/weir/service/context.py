@@ -250,7 +250,7 @@ class Service:
     def delete(self, namespace: Namespace) -> None:
         """Delete a namespace, once the round of upkeep that this process has under way for it has ended.
 
-        What that round writes afterwards would be taken for a table that has lost its definition.
+        What that round writes afterwards would stay there for a day.
 
         Raises
         ------

@@ -148,7 +148,7 @@ class Upkeep:
         return done
 
     def _remove_expired(self) -> None:
-        """Remove expired records of the service: occasionally, in one process."""
+        """Remove expired records, and tables given up long ago: occasionally, in one process."""
         now = time.monotonic()
         if now - self._expired_at < _SECONDS_BETWEEN_EXPIRIES:
             return
@@ -160,6 +160,9 @@ class Upkeep:
             _log.info(
                 "notes expired", extra={"event_fields": {"event": "upkeep.expired", "objects": removed}}
             )
+        for name in self._namespaces.with_old_notes():
+            namespace = self._namespaces.namespace(name)
+            self._look_after(namespace, lambda one=namespace: bool(one.remove_leftovers()))  # type: ignore[misc]
 
     def _look_after(self, namespace: Namespace, work: Callable[[], bool]) -> bool | None:
         """Return whether there was something to do; None if it could not be done."""
