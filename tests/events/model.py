@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from weir.events.language import tree
 from weir.events.language.parser import parse
 
-__all__ = ["Model", "instant"]
+__all__ = ["Model", "bucket", "instant"]
 
 CORE = ("event_id", "context_id", "event_type", "timestamp")
 _WORDS = {"true": True, "false": False}
@@ -140,7 +140,7 @@ class Model:
             if query.per:
                 at = self._time(query, row[first])
                 key = (
-                    None if at is None else _bucket(at, query.per, query.zone.text if query.zone else "UTC"),
+                    None if at is None else bucket(at, query.per, query.zone.text if query.zone else "UTC"),
                     *key,
                 )
             groups.setdefault(key, []).append(row)
@@ -201,7 +201,8 @@ def _aggregate(one: tree.Aggregate, rows: list[Any], value: Any) -> Any:
     return min(values) if one.kind == "min" else max(values)
 
 
-def _bucket(at: datetime, unit: str, zone: str) -> datetime:
+def bucket(at: datetime, unit: str, zone: str) -> datetime:
+    """When the bucket of an instant begins."""
     local = at.astimezone(ZoneInfo(zone))
     if unit in ("minute", "hour"):
         local = local.replace(second=0, microsecond=0)
@@ -217,7 +218,22 @@ def _bucket(at: datetime, unit: str, zone: str) -> datetime:
         day = day.replace(day=1)
     elif unit == "year":
         day = day.replace(month=1, day=1)
-    return day.astimezone(UTC)
+    return _first_shown(day.replace(tzinfo=None), ZoneInfo(zone))
+
+
+def _first_shown(shown: datetime, zone: ZoneInfo) -> datetime:
+    """When clocks first show a time; if they never do, when they are set to a later one."""
+    after = shown.replace(tzinfo=zone).astimezone(UTC)
+    if after.astimezone(zone).replace(tzinfo=None) == shown:
+        return after
+    before = shown.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    while after - before > timedelta(seconds=1):
+        middle = before + (after - before) // timedelta(seconds=2) * timedelta(seconds=1)
+        if middle.astimezone(zone).replace(tzinfo=None) < shown:
+            before = middle
+        else:
+            after = middle
+    return after
 
 
 # --- Conditions: True, False, or None for unknown ------------------------------------------------

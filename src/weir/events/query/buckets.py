@@ -11,6 +11,7 @@ from datafusion import Expr, udf
 from weir.events.field_types import INSTANT
 from weir.events.language.tree import Name
 from weir.events.query.scope import failure
+from weir.events.query.zone_clocks import clocks_of
 
 __all__ = ["bucket_of", "bucket_starts", "check_zone"]
 
@@ -27,8 +28,7 @@ def check_zone(zone: Name | None) -> str | None:
         return None
     try:
         ZoneInfo(zone.text)
-        pc.floor_temporal(pa.array([0], pa.timestamp("us", zone.text)), unit="day")
-    except Exception:  # a name may be a path, a directory, or unknown to one of the two
+    except Exception:  # a name may also be a path, or that of a directory
         raise failure(
             f"there is no time zone {zone.text!r:.80}", zone.place, 'Expected one such as "Europe/Berlin"'
         ) from None
@@ -41,17 +41,17 @@ def bucket_starts(instants: pa.Array, unit: str, zone: str) -> pa.Array:
         # Its clocks are never set.
         plain = instants.cast(pa.timestamp("us"))
         return pc.floor_temporal(plain, unit=unit, week_starts_monday=True).cast(INSTANT)
-    if unit in ("minute", "hour"):
-        # What the clocks show twice, or never, is told apart by how far they are from UTC.
-        local = pc.local_timestamp(instants.cast(pa.timestamp("us", zone)))
-        offset = pc.subtract(local.cast(pa.int64()), instants.cast(pa.int64()))
-        start = pc.floor_temporal(local, unit=unit)
-        return pc.subtract(start.cast(pa.int64()), offset).cast(INSTANT)
-    local = pc.local_timestamp(instants.cast(pa.timestamp("us", zone)))
-    start = pc.floor_temporal(local, unit=unit, week_starts_monday=True)
-    # A day that begins in a gap of the clocks begins at its end; one whose midnight comes twice, at the
-    # first.
-    return pc.assume_timezone(start, zone, ambiguous="earliest", nonexistent="latest").cast(INSTANT)
+    if len(instants) == 0:
+        return instants
+    micros = pc.fill_null(instants.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    clocks = clocks_of(zone, micros)
+    local = clocks.shown(micros)
+    plain = pa.array(local).cast(pa.timestamp("us"))
+    start = pc.floor_temporal(plain, unit=unit, week_starts_monday=True).cast(pa.int64()).to_numpy()
+    # Hours that the clocks show twice are told apart by how far they are from UTC. A day that begins in a gap
+    # of the clocks begins at its end; one whose midnight comes twice, at the first.
+    found = start - (local - micros) if unit in ("minute", "hour") else clocks.first_shown(start)
+    return pa.array(found, mask=instants.is_null().to_numpy(zero_copy_only=False)).cast(INSTANT)
 
 
 def bucket_of(time: Expr, is_date: bool, unit: str, zone: str | None) -> Expr:
