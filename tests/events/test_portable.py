@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import weir
@@ -100,6 +101,35 @@ def test_restored_events_come_to_those_who_follow(store: EventStore, tmp_path: P
         copy.restore(tmp_path / "export")
         assert [batch.rows.num_rows for batch in subscription] == [13]
         assert copy.show("counted").to_table().to_pylist() == [{"count": 7, "total_n": 115}]
+
+
+def test_two_who_restore_one_export_write_each_event_once(
+    store: EventStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written again, an event would come to those who follow again, and be counted twice."""
+    store.export(tmp_path / "export")
+    place = tmp_path / "copy"
+    with weir.events.create(place, buckets=2) as first, weir.events.open(place) as second:
+        looks: list[int] = []
+        missing = second._missing
+
+        def overtaken(rows: pa.Table) -> pa.Table:
+            found = missing(rows)
+            looks.append(found.num_rows)
+            if len(looks) == 3:
+                # The second has looked at both files, and at one of them again.
+                assert first.restore(tmp_path / "export").events == 13
+                first.remember("counted", "QUERY full COUNT, TOTAL n")
+                assert sum(batch.rows.num_rows for batch in followed) == 13
+            return found
+
+        followed = first.subscribe("s")
+        monkeypatch.setattr(second, "_missing", overtaken)
+        assert second.restore(tmp_path / "export").events == 0
+        assert list(followed) == []
+        assert first.replay().to_table().equals(store.replay().to_table())
+        counted = store.execute("QUERY full COUNT, TOTAL n").to_table()
+        assert first.show("counted").to_table().equals(counted)
 
 
 def test_what_is_damaged_is_not_restored(store: EventStore, tmp_path: Path) -> None:

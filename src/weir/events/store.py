@@ -954,8 +954,7 @@ class EventStore:
             files += 1
             if missing.num_rows:
                 process_clock.observe(pc.max(missing.column("event_id")).as_py())
-                writer.restore(stored_columns(self._known.types[kind.name], missing))
-                events += missing.num_rows
+                events += writer.restore(stored_columns(self._known.types[kind.name], missing), self._missing)
         return ExportReport(events, files)
 
     def _missing(self, rows: pa.Table) -> pa.Table:

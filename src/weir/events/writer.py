@@ -572,23 +572,35 @@ class EventWriter:
 
         self._in_turn(enqueue, lambda _, result: None)
 
-    def restore(self, table: pa.Table) -> None:
-        """Write events that have ids; existing ones are written again."""
-        shards = {
-            int(one)
-            for one in np.unique(self._versions.shards_of(table.column("context_id").combine_chunks()))
-        }
-        of_rows = self._versions.shards_of(table.column("context_id").combine_chunks())
+    def restore(self, table: pa.Table, missing: Callable[[pa.Table], pa.Table]) -> int:
+        """Write events that have ids; return how many were written.
 
-        def enqueue() -> tuple[None, Future[Any]]:
+        Parameters
+        ----------
+        table : Table
+            The events.
+        missing : callable
+            Returns those of them that do not exist yet. It is called while nobody else can write them:
+            written twice, they would come to those who follow twice.
+        """
+        contexts = table.column("context_id").combine_chunks()
+        shards = {int(one) for one in np.unique(self._versions.shards_of(contexts))}
+
+        def enqueue() -> tuple[int, Future[Any] | None]:
             self._claim(shards)
-            first = self._clock.ticks(table.num_rows)
-            arrivals = (np.arange(first, first + table.num_rows, dtype=np.int64) << SHARD_BITS) | of_rows
-            queued = self._enqueue(table.append_column("arrival_id", pa.array(arrivals)), shards, None)
+            for shard in shards:
+                self._settle(shard)
+            rows = missing(table)
+            if rows.num_rows == 0:
+                return 0, None
+            shards_of_rows = self._versions.shards_of(rows.column("context_id").combine_chunks())
+            first = self._clock.ticks(rows.num_rows)
+            arrivals = np.arange(first, first + rows.num_rows, dtype=np.int64) << SHARD_BITS | shards_of_rows
+            queued = self._enqueue(rows.append_column("arrival_id", pa.array(arrivals)), shards, None)
             self._versions.clear(shards)
-            return None, queued
+            return rows.num_rows, queued
 
-        self._in_turn(enqueue, lambda _, result: None)
+        return self._in_turn(enqueue, lambda rows, _: rows)
 
     def flush(self) -> None:
         """Flush memory to generations, and wait for it."""
