@@ -14,6 +14,8 @@ from weir.errors import InputError, OptionError, QueryError, TableError
 from weir.events.durations import parse_duration
 from weir.events.result import Result
 from weir.events.store import EventStore
+from weir.read.scan import Scan
+from weir.table.table import Table
 
 FIELDS: dict[str, Any] = {"n": "int | null", "side": "string | null"}
 
@@ -41,6 +43,13 @@ def asked(store: EventStore) -> dict[str, Result]:
     }
 
 
+def exported(store: EventStore, folder: Path) -> pa.Table:
+    store.export(folder)
+    with weir.events.create(folder / "copy") as copy:
+        copy.restore(folder)
+        return copy.replay().to_table()
+
+
 def test_what_is_forgotten_before_an_answer_is_read_is_not_in_it(store: EventStore) -> None:
     results = asked(store)
     store.forget("u")
@@ -55,6 +64,49 @@ def test_an_answer_has_what_came_by_a_version_that_was_defined_before_it_is_read
         writer.append("order", "u", {"n": 2.5})
     found = {name: result.to_table().column("n").to_pylist() for name, result in results.items()}
     assert found == {name: [0, 2, 2.5] if name == "REPLAY" else [0, 1, 2, 2.5] for name in results}
+
+
+READS: dict[str, Callable[[EventStore, Path], Any]] = {
+    "language": lambda store, _: store.execute("QUERY order").to_table(),
+    "sequence": lambda store, _: store.execute(
+        "QUERY order FOLLOWED BY line-item LINKED BY context_id"
+    ).to_table(),
+    "top": lambda store, _: store.execute("QUERY order ORDER BY n DESC LIMIT 2").to_table(),
+    "aggregate": lambda store, _: store.execute("QUERY order COUNT, MAX n BY side").to_table(),
+    "condition": lambda store, _: store.query("order", where="n > 1").to_table(),
+    "sql": lambda store, _: store.sql('SELECT max(n) FROM "order"').to_table(),
+    "replay": lambda store, _: store.replay().to_table(),
+    "rows": lambda store, _: store.show("rows").to_table(),
+    "groups": lambda store, _: store.show("groups").to_table(),
+    "subscription": lambda store, _: pa.concat_tables(batch.rows for batch in store.subscribe("s")),
+    "export": exported,
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_an_answer_knows_of_the_types_of_all_that_it_reads(
+    store: EventStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Also if they are defined after it has read the catalog, and before it reads the events."""
+    store.remember("rows", "QUERY order")
+    store.remember("groups", "QUERY order COUNT, MAX n BY side")
+    with weir.events.open(store.path) as other:
+        scan = Table.scan
+
+        def late(table: Table, *arguments: Any, **options: Any) -> Scan:
+            monkeypatch.undo()
+            other.define("order", {"n": "float | null", "side": "string | null", "note": "string | null"})
+            other.define("refund", {"n": "int", "why": "string"})
+            with other.writer(hold=False) as writer:
+                writer.append("order", "u", {"n": 2.5, "side": "left", "note": "new"})
+                writer.append("refund", "u", {"n": 7, "why": "broken"})
+            return scan(table, *arguments, **options)
+
+        monkeypatch.setattr(Table, "scan", late)
+        found = READS[read](store, tmp_path / "first")
+        assert Table.scan is scan
+        with weir.events.open(store.path) as afresh:
+            assert found.equals(READS[read](afresh, tmp_path / "second"))
 
 
 @pytest.mark.parametrize(

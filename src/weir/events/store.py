@@ -30,6 +30,7 @@ from weir.errors import (
     WriterClosedError,
 )
 from weir.events.catalog import Catalog, type_text
+from weir.events.catalog_reads import read_with_catalog
 from weir.events.catalog_store import StoredCatalog
 from weir.events.clock import process_clock
 from weir.events.commands import CommandRunner
@@ -434,11 +435,17 @@ class EventStore:
         catalog = self._catalog(True)
         plan = planned(catalog)
 
-        def newest() -> _Plan:
-            present = self._catalog(True)
+        def plan_of(present: Catalog) -> _Plan:
             return plan if present is catalog else planned(present)
 
-        return Result(lambda: run(newest()), lambda: explain(newest()), plan.warnings)
+        return Result(
+            lambda: self._read_with(catalog, lambda present: run(plan_of(present))),
+            lambda: explain(plan_of(self._catalog(True))),
+            plan.warnings,
+        )
+
+    def _read_with(self, catalog: Catalog, read: Callable[[Catalog], pa.Table]) -> pa.Table:
+        return read_with_catalog(catalog, partial(self._catalog, True), read)[0]
 
     def query(
         self,
@@ -676,8 +683,12 @@ class EventStore:
         self._refuse_if_closed()
         shown = self._materialization(name)
         explained = "what is stored, and what has come since" if shown.incremental else "run afresh"
+
+        def show(catalog: Catalog) -> pa.Table:
+            return self._materialization(name, catalog).show(runner, self._saving)
+
         return Result(
-            lambda: self._materialization(name).show(runner, self._saving),
+            lambda: self._read_with(self._catalog(True), show),
             lambda: f"materialisation {name}: {explained}\n{explain_query(shown.plan)}",
             shown.plan.warnings,
         )
@@ -754,7 +765,7 @@ class EventStore:
         for one in wanted or ():
             catalog.type(one)
         return Subscription(
-            self._store, self._table, lambda: self._catalog(True), process_clock, name, wanted
+            self._store, self._table, partial(self._catalog, True), process_clock, name, wanted
         )
 
     def retain(self, type: str, age: timedelta | None) -> None:
@@ -900,10 +911,11 @@ class EventStore:
             If the format is unknown.
         """
         self._refuse_if_closed()
-        catalog = self._catalog(True)
         target = table_store(folder, self._storage_options, self._fsync)
-        types = list(catalog.types.values())
-        rows = ReplayPlan.of(self._table, catalog, types).rows()
+        def read(catalog: Catalog) -> pa.Table:
+            return ReplayPlan.of(self._table, catalog, list(catalog.types.values())).rows()
+
+        rows, catalog = read_with_catalog(self._catalog(True), partial(self._catalog, True), read)
         names = rows.column("event_type")
 
         def rows_of(kind: EventType) -> pa.Table:

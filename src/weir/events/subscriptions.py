@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.events.catalog import Catalog
+from weir.events.catalog_reads import read_with_catalog
 from weir.events.clock import HybridClock
 from weir.events.cursors import Cursor, arrivals
 from weir.events.names import CORE_NAMES
@@ -92,6 +94,7 @@ class Subscription:
         self._most_ids = most_ids // batch_rows * batch_rows or batch_rows
         self._path = f"subscriptions/{name}.json"
         self._given = self._stored()
+        self._known: Catalog | None = None
         self.name = name
 
     def _stored(self) -> Cursor:
@@ -116,48 +119,51 @@ class Subscription:
         With many events, the ids are read first, and then the rows batch by batch. Events forgotten meanwhile
         are omitted.
         """
-        catalog = self._catalog()
-        names = tuple(catalog.types) if self._types is None else self._types
-        few = self._few(names, catalog)
-        if few is not None:
-            yield from self._batch(few, arrivals(few), names, catalog)
+        most = self._batch_rows
+        few, catalog = self._read(lambda catalog: self._scan(catalog, self._unseen(catalog), most + 1))
+        if few.num_rows <= most:
+            few = self._in_order(few)
+            yield from self._batch(few, arrivals(few), catalog)
             return
         through: Cursor | None = None
         while True:
-            arrived, newest = self._arrived(names, through)
+            arrived, newest = self._arrived(through)
             if len(arrived) == 0:
                 return
             # What comes from here on is for the next iteration.
             through = through or newest
-            for start in range(0, len(arrived), self._batch_rows):
-                part = arrived[start : start + self._batch_rows]
-                catalog = self._catalog()
-                conditions = [arrived_between(int(part[0]), int(part[-1]))]
-                rows = self._in_order(self._scan(names, catalog, conditions).to_table())
+            for start in range(0, len(arrived), most):
+                part = arrived[start : start + most]
+                between = [arrived_between(int(part[0]), int(part[-1]))]
+                rows, catalog = self._read(partial(self._scan, conditions=between))
+                rows = self._in_order(rows)
                 rows = rows.filter(pc.is_in(pa.array(arrivals(rows)), pa.array(part)))
-                yield from self._batch(rows, part, names, catalog)
+                yield from self._batch(rows, part, catalog)
+
+    def _read(self, scan: Callable[[Catalog], Scan]) -> tuple[pa.Table, Catalog]:
+        """Return the rows of a scan, and a catalog that knows all their types and fields."""
+        known = self._known or self._catalog()
+        rows, self._known = read_with_catalog(known, self._catalog, lambda catalog: scan(catalog).to_table())
+        return rows, self._known
 
     def _batch(
-        self, rows: pa.Table, arrived: NDArray[np.int64], names: Sequence[str], catalog: Catalog
+        self, rows: pa.Table, arrived: NDArray[np.int64], catalog: Catalog
     ) -> Iterator[SubscriptionBatch]:
         self._given = self._given.advanced(arrived)
         if rows.num_rows:
             observe(self._clock, rows.column("event_id"))
-            types = [catalog.type(name) for name in names]
+            types = [catalog.type(name) for name in self._names(catalog)]
             yield SubscriptionBatch(merged_rows(rows, types, merged_columns(types)), self._given)
 
-    def _few(self, names: Sequence[str], catalog: Catalog) -> pa.Table | None:
-        """Return the events not delivered yet, if they fit in one batch."""
-        most = self._batch_rows
-        rows = self._scan(names, catalog, self._unseen(catalog), most + 1).to_table()
-        return None if rows.num_rows > most else self._in_order(rows)
+    def _names(self, catalog: Catalog) -> Sequence[str]:
+        return tuple(catalog.types) if self._types is None else self._types
 
-    def _arrived(self, names: Sequence[str], through: Cursor | None) -> tuple[NDArray[np.int64], Cursor]:
+    def _arrived(self, through: Cursor | None) -> tuple[NDArray[np.int64], Cursor]:
         """Return the lowest arrival ids of events not delivered yet, and the end of all of them."""
         catalog = self._catalog()
         found, newest = np.empty(0, np.int64), self._given
         columns = ["event_id", "arrival_id"]
-        for batch in self._scan(names, catalog, self._unseen(catalog), columns=columns).to_batches():
+        for batch in self._scan(catalog, self._unseen(catalog), columns=columns).to_batches():
             arrived = arrivals(pa.Table.from_batches([batch]))
             fresh = self._given.beyond(arrived)
             if through is not None:
@@ -175,12 +181,12 @@ class Subscription:
 
     def _scan(
         self,
-        names: Sequence[str],
         catalog: Catalog,
         conditions: list[Expr],
         limit: int | None = None,
         columns: Sequence[str] | None = None,
     ) -> Scan:
+        names = self._names(catalog)
         if self._types is not None:
             of_types = any_of(col("event_type") == lit(name) for name in names)
             conditions = [*conditions, lit(False) if of_types is None else of_types]
