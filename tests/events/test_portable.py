@@ -132,6 +132,12 @@ def test_two_who_restore_one_export_write_each_event_once(
         assert first.show("counted").to_table().equals(counted)
 
 
+def test_an_export_spares_the_place_of_a_store(store: EventStore) -> None:
+    with pytest.raises(InputError, match="an event store is there"):
+        store.export(store.path)
+    assert not (Path(store.path) / "manifest.json").exists()
+
+
 def test_what_is_damaged_is_not_restored(store: EventStore, tmp_path: Path) -> None:
     folder = tmp_path / "export"
     with pytest.raises(InputError):

@@ -205,6 +205,23 @@ def test_types_that_cannot_be_are_refused(refusing: EventStore, fields: Any) -> 
     assert refusing.types() == before
 
 
+def test_names_are_no_longer_than_those_of_files(store: EventStore, tmp_path: Path) -> None:
+    long = "ö" * 100
+    for name in ("ö" * 101, "a" * 129):
+        with pytest.raises(InputError, match="at most 128 characters and 200 bytes"):
+            store.define(name, {})
+        with pytest.raises(InputError, match="at most"):
+            store.subscribe(name)
+    store.define(long, {})
+    with store.writer() as writer:
+        writer.append(long, "c", {})
+    subscription = store.subscribe(long)
+    assert [batch.rows.num_rows for batch in subscription] == [1]
+    subscription.commit()
+    assert list(store.subscribe(long)) == []
+    assert store.export(tmp_path / "export").events == 1
+
+
 def test_a_new_version_adds_and_widens(store: EventStore) -> None:
     with store.writer() as writer:
         writer.append("signup", "u", {"plan": "pro", "amount": 1})

@@ -12,6 +12,8 @@ CORE_NAMES = ("event_id", "context_id", "event_type", "timestamp")
 """The columns of every event; no field can have these names."""
 
 _MAX_NAME_LENGTH = 128
+_MAX_NAME_BYTES = 200
+"""Fewer than the name of a file may have: files are called as types and subscriptions."""
 _MAX_CONTEXT_BYTES = 4096
 _NAME = re.compile(r"[^\W\d](?:\w|-(?!-))*")
 
@@ -22,11 +24,17 @@ def check_name(name: object, what: str) -> str:
     Raises
     ------
     InputError
-        If it is not a letter or ``_``, followed by letters, digits, ``_`` and single ``-``.
+        If it is too long, or not a letter or ``_``, followed by letters, digits, ``_`` and single ``-``.
     """
-    if not isinstance(name, str) or len(name) > _MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(
             f"the name of {what} is a letter followed by letters, digits, _ and -, got {name!r:.150}",
+            where=what,
+        )
+    if len(name) > _MAX_NAME_LENGTH or len(name.encode()) > _MAX_NAME_BYTES:
+        raise InputError(
+            f"the name of {what} has at most {_MAX_NAME_LENGTH} characters and {_MAX_NAME_BYTES} bytes, "
+            f"got {name!r:.150}",
             where=what,
         )
     return name

@@ -31,7 +31,7 @@ from weir.errors import (
 )
 from weir.events.catalog import Catalog, type_text
 from weir.events.catalog_reads import read_with_catalog
-from weir.events.catalog_store import StoredCatalog
+from weir.events.catalog_store import CATALOG, StoredCatalog
 from weir.events.clock import process_clock
 from weir.events.commands import CommandRunner
 from weir.events.cursors import Cursor, arrivals
@@ -909,9 +909,16 @@ class EventStore:
         ------
         OptionError
             If the format is unknown.
+        InputError
+            If the folder is that of an event store.
         """
         self._refuse_if_closed()
         target = table_store(folder, self._storage_options, self._fsync)
+        if target.head(CATALOG) is not None:
+            raise InputError(
+                "an event store is there", where=target.uri, hint="Export to a folder of its own"
+            )
+
         def read(catalog: Catalog) -> pa.Table:
             return ReplayPlan.of(self._table, catalog, list(catalog.types.values())).rows()
 
