@@ -104,9 +104,10 @@ class History:
         assert sorted(within) == sorted(key for key, row in model.items() if low <= row["n"] < low + 20)
         word = self.chance.choice(WORDS)
         having = table.search_text(word, column="text", k=1000).to_table()
-        assert sorted(having["id"].to_pylist()) == sorted(
-            key for key, row in model.items() if word in (row["text"] or "").split()
-        )
+        expected = sorted(key for key, row in model.items() if word in (row["text"] or "").split())
+        assert sorted(having["id"].to_pylist()) == expected
+        within = table.search_text(word, column="text", k=1000, filter=f"n < {low}").to_table()["id"]
+        assert sorted(within.to_pylist()) == [key for key in expected if model[key]["n"] < low]
         asked = np.array([self.chance.randrange(50) for _ in range(DIMENSION)], dtype=np.float32)
         nearest = table.search(asked, column="vector", k=5, columns=["id"]).to_table()
         away = {key: float(((np.array(row["vector"]) - asked) ** 2).sum()) for key, row in model.items()}

@@ -98,3 +98,14 @@ def test_a_row_that_one_ranking_found_has_no_value_of_the_other(table: weir.Tabl
     explained = table.search_hybrid([0.5, 0.5], "rain").explain()
     assert "reciprocal ranks" in explained
     assert "full-text index of text" in explained
+
+
+def test_a_row_that_is_infinitely_far_away_is_the_last_of_the_weighted(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    table.indexes.create("text", "INVERTED")
+    with table.writer() as writer:
+        writer.upsert([{"id": at, "text": "rain", "vector": [float(at), 0.0]} for at in range(3)])
+        writer.upsert([{"id": 9, "text": "snow", "vector": [1e30, 0.0]}])
+    found = table.search_hybrid([2.0, 0.0], "rain", 4, fusion="weighted").to_table()
+    assert found["id"].to_pylist() == [2, 1, 0, 9]
+    assert found["_relevance"].to_pylist() == [1.0, 0.875, 0.5, 0.0]

@@ -73,6 +73,9 @@ class Fusion:
             return weight / (self.rrf_k + 1.0 + place.astype(np.float64))
         if not len(goodness):
             return goodness
+        # A distance may be beyond all numbers.
+        finite = goodness[np.isfinite(goodness)]
+        goodness = goodness.clip(finite.min(initial=0.0), finite.max(initial=0.0))
         span = goodness.max() - goodness.min()
         normalised: Floats = (goodness - goodness.min()) / span if span > 0 else np.ones(len(goodness))
         return weight * normalised

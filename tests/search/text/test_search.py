@@ -182,6 +182,45 @@ def test_candidates_are_fetched_until_no_other_can_be_better(
         lives.check(f"w{word} w{word + 7} w2", 2)
 
 
+def test_rows_that_are_dead_do_not_use_up_the_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_index_task, "_MOST_CANDIDATES", 8)
+    lives = Lives(tmp_path / "t")
+    with lives.table.writer() as writer:
+        texts = ["w1 w2"] * 90 + ["w1 w2 w3 w4 w5"] * 10 + ["w6"] * 200
+        written = [{"id": at, "text": text, "lines": None, "number": 1} for at, text in enumerate(texts)]
+        writer.upsert(lives.remember(written))
+        writer.flush()
+        lives.table.maintenance.merge()
+        index(lives.table)
+        writer.delete(list(range(90)))
+        lives.model = {key: row for key, row in lives.model.items() if key[0] >= 90}
+        # With nothing newer that has the words, and with newer rows that are worse.
+        for longest in (0, 3):
+            newer = [{**written[0], "id": 500 + at, "text": "w1 w2" + " w9" * 20} for at in range(longest)]
+            writer.upsert(lives.remember(newer) or lives.remember([written[250]]))
+            lives.check(weir.PhraseQuery("w1 w2"), 3)
+            lives.check("w1 w2", 3, filter="number = 1")
+
+
+def test_a_column_that_takes_the_name_of_another_has_its_own_words(tmp_path: Path) -> None:
+    schema = pa.schema([SCHEMA.field("id"), ("red", pa.string()), ("blue", pa.string())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    for column in ("red", "blue"):
+        table.indexes.create(column, "INVERTED")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "red": "rose", "blue": "sky"}])
+    table.maintenance.merge()
+    assert table.search_text("rose", column="red").to_table().num_rows == 1
+    # An index goes with its column, whatever that is called.
+    for old, new in (("red", "other"), ("blue", "red"), ("other", "blue")):
+        lance.dataset(table.uri).alter_columns({"path": old, "name": new})
+    assert table.search_text("rose", column="red").to_table().num_rows == 0
+    for word, column in (("rose", "blue"), ("sky", "red")):
+        assert table.search_text(word, column=column).to_table()["id"].to_pylist() == [1]
+
+
 def test_tasks_can_be_run_elsewhere(lives: Lives) -> None:
     plan = lives.table.search_text("w3 w17", 7).plan()
     assert isinstance(plan, TextSearchPlan)

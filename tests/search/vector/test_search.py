@@ -172,6 +172,28 @@ def test_an_index_finds_nearly_all_and_its_distances_are_exact(
     )
 
 
+def test_vectors_without_a_cosine_do_not_use_up_the_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_division, "_DIVIDED_FROM", 100)
+    generator = np.random.default_rng(9)
+    with weir.create(tmp_path / "t", schema(pa.float32()), primary_key="id", fsync=False).writer() as writer:
+        writer.upsert(rows(generator, range(300)))
+        writer.flush()
+        table = weir.open(tmp_path / "t", fsync=False)
+        table.maintenance.merge()
+        table.indexes.create("vector", "IVF_FLAT", metric="cosine", num_partitions=4)
+        nothing = pa.array([[0.0] * DIMENSION] * 200, pa.list_(pa.float32(), DIMENSION))
+        writer.upsert(rows(generator, range(1_000, 1_100)))
+        writer.upsert(pa.table([pa.array(range(2_000, 2_200)), nothing], ["id", "vector"]))
+        writer.flush()
+        table = weir.open(tmp_path / "t", fsync=False)
+        # All of them are in one of the partitions, which some of the queries look into.
+        for query in generator.standard_normal((40, DIMENSION)):
+            found = table.search(query, 60, nprobes=1, filter="id >= 1000").to_table()
+            assert found.num_rows == 60
+
+
 def test_a_batch_is_its_queries_one_by_one(
     indexed: tuple[weir.Table, dict[Any, Any], np.random.Generator],
 ) -> None:

@@ -100,7 +100,7 @@ class TextIndex:
     @property
     def key(self) -> tuple[Hashable, ...]:
         """What everything that follows from it is cached by."""
-        return (self.base.namespace, self.base.version, self.column, self.identity, self.fragments)
+        return (self.base.namespace, self.base.version_key, self.column, self.identity, self.fragments)
 
     @property
     def nbytes(self) -> int:

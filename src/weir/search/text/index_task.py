@@ -81,8 +81,14 @@ class IndexTextTask:
         schema = self.base.schema
         return not any(is_vector(schema.field(name).type) for name in self.question.columns)
 
-    def _ask(self, limit: int) -> pa.Table:
-        """Return the ids of the rows that are best by Lance's scores, and these."""
+    def _ask(self, limit: int, *, passing_over: bool) -> pa.Table:
+        """Return the ids of the rows that are best by Lance's scores, and these.
+
+        Parameters
+        ----------
+        passing_over : bool
+            Whether Lance is to leave out the rows that are dead.
+        """
         base, question = self.base, self.question
         with reading(f"base table version {base.version}", base.uri, question.filter):
             return base.dataset.scanner(
@@ -93,23 +99,28 @@ class IndexTextTask:
                 limit=limit,
                 fast_search=True,
                 with_row_id=True,
-                row_addr_blocklist=self.mask.serialized if self._passes_over else None,
+                row_addr_blocklist=self.mask.serialized if passing_over else None,
                 disable_scoring_autoprojection=True,
             ).to_table()
 
     def best(self, others: Scores) -> TextCandidates:
         """Return the best live rows."""
-        k, limit = self.question.k, self._first_limit
+        k, limit, passing_over = self.question.k, self._first_limit, self._passes_over
         while True:
-            asked = self._ask(limit)
+            asked = self._ask(limit, passing_over=passing_over)
             row_ids = self._possible(asked, others)
             table = self._read(row_ids)
             scores, rows = self._scored(table)
-            if asked.num_rows < limit or limit > max(_MOST_CANDIDATES, k):
+            if asked.num_rows < limit:
                 break
             least = least_of_best(np.concatenate([scores, others]), k)
             if self.excess * asked.column(SCORE).to_numpy().min() <= least:
                 break
+            if len(row_ids) > max(_MOST_CANDIDATES, k) and least > -np.inf:
+                # More texts would take too long to read.
+                break
+            # The best by Lance's scores may all be dead.
+            passing_over = passing_over or limit > _MOST_CANDIDATES
             limit *= _MORE
         best = np.lexsort((row_ids[rows], -scores))[:k]
         chosen = pa.array(rows[best])
@@ -120,10 +131,10 @@ class IndexTextTask:
         """Return the live rows that may be among the best: reading texts takes most of the time."""
         row_ids = asked.column(_ROW_ID).to_numpy()
         keep = ~self.mask.contains(row_ids)
-        if len(self.question.tokenizers) > 1:
-            # Lance finds more where one column's index covers what another's does not.
-            known = (text_index(self.base, column, self.fragments) for column in self.question.tokenizers)
-            keep &= np.logical_or.reduce([index.knows(row_ids) for index in known])
+        # Lance finds more where one column's index covers what another's does not, and where Weir reads texts
+        # in place of what an index says of them.
+        known = (text_index(self.base, column, self.fragments) for column in self.question.tokenizers)
+        keep &= np.logical_or.reduce([index.knows(row_ids) for index in known])
         scores = asked.column(SCORE).to_numpy()[keep]
         least = least_of_best(np.concatenate([self.shortfall * scores, others]), self.question.k)
         possible: npt.NDArray[np.int64] = row_ids[keep][self.excess * scores >= least].astype(np.int64)

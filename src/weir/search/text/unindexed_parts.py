@@ -103,7 +103,7 @@ class FragmentPart:
     @property
     def decided_by(self) -> Hashable:
         """What the rows and ``live`` follow from, for caches."""
-        return (self.base.namespace, self.base.version, self.number, self.masked_by)
+        return (self.base.namespace, self.base.version_key, self.number, self.masked_by)
 
     @property
     def _fragment(self) -> lance.LanceFragment:
@@ -137,8 +137,9 @@ class FragmentPart:
 
     def texts(self, column: str, tokenizer: Tokenizer) -> HeldTexts:
         """Return the words of a column."""
+        # By its id: the same files may show another column under this name in the next version.
         return self.base.engine.cache.get_or_load(
-            ("texts", self.base.namespace, self._content, column, tokenizer),
+            ("texts", self.base.namespace, self._content, self.base.field_ids[column], tokenizer),
             lambda: TextRows(self._scan([column]).column(column).combine_chunks(), tokenizer),
             lambda loaded: loaded.nbytes,
         )

@@ -102,7 +102,7 @@ class IvfPartitions:
     def nearest(
         self, query: Vectors, k: int, metric: str, keep: npt.NDArray[np.bool_], probes: npt.NDArray[np.intp]
     ) -> tuple[Rows, Distances] | None:
-        """Return the nearest rows of some partitions; None if too few of their rows are live.
+        """Return the nearest rows of some partitions; None if too few of them are live and have a distance.
 
         Parameters
         ----------
@@ -128,7 +128,8 @@ class IvfPartitions:
             ]
         products = np.concatenate(inner)[counted]
         best, distance = nearest_among(at, products, self.vectors, self.squared_lengths, query, k, metric)
-        return self.rows[best], distance
+        # By the cosine vectors of zeros have none.
+        return (self.rows[best], distance) if len(best) == k else None
 
 
 def divided(
