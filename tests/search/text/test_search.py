@@ -48,7 +48,9 @@ def lines(words: Any) -> list[str | None] | None:
 
 def index(table: weir.Table, column: str = "text", **options: Any) -> None:
     settings = {"with_position": True, "stem": False, "remove_stop_words": False, **options}
-    lance.dataset(table.uri).create_scalar_index(column, "INVERTED", **settings)
+    lance.dataset(table.uri).create_scalar_index(
+        column, "INVERTED", replace="name" not in options, **settings
+    )
 
 
 class Lives:
@@ -219,6 +221,22 @@ def test_a_column_that_takes_the_name_of_another_has_its_own_words(tmp_path: Pat
     assert table.search_text("rose", column="red").to_table().num_rows == 0
     for word, column in (("rose", "blue"), ("sky", "red")):
         assert table.search_text(word, column=column).to_table()["id"].to_pylist() == [1]
+
+
+def test_lance_is_not_asked_where_it_could_use_another_index_of_the_column(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "text": "the running foxes", "number": 1}])
+    table.maintenance.merge()
+    # Lance takes the first it has, and lists them by name.
+    index(table, name="late")
+    index(table, name="early", stem=True)
+    assert table.search_text("fox", column="text").to_table()["id"].to_pylist() == [1]
+    for query, filter in (("fox", "number = 1"), (weir.PhraseQuery("fox running"), None)):
+        with pytest.raises(weir.errors.QueryError, match="'early' and 'late'"):
+            table.search_text(query, column="text", filter=filter).to_table()
+    table.indexes.drop("late")
+    assert table.search_text("fox", column="text", filter="number = 1").to_table()["id"].to_pylist() == [1]
 
 
 def test_tasks_can_be_run_elsewhere(lives: Lives) -> None:

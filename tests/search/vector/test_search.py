@@ -172,6 +172,23 @@ def test_an_index_finds_nearly_all_and_its_distances_are_exact(
     )
 
 
+def test_distances_are_exact_where_the_library_has_a_choice_of_indexes(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", schema(pa.float32()), primary_key="id", fsync=False)
+    written = rows(np.random.default_rng(3), range(600))
+    with table.writer() as writer:
+        writer.upsert(written)
+    table.maintenance.merge()
+    # The library takes the first, and lists them by name.
+    options: dict[str, Any] = {"num_partitions": 1, "replace": False}
+    lance.dataset(table.uri).create_index("vector", "IVF_PQ", name="late", num_sub_vectors=2, **options)
+    lance.dataset(table.uri).create_index("vector", "IVF_FLAT", name="early", **options)
+    query = written["vector"][7].as_py()
+    found = table.search(query, 10).to_table()
+    expected = nearest(model_of(written), query, "l2")
+    exact = [expected[key,] for key in found["id"].to_pylist()]
+    np.testing.assert_allclose(found["_distance"].to_numpy(), exact, rtol=1e-4, atol=1e-5)
+
+
 def test_vectors_without_a_cosine_do_not_use_up_the_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from weir.lsm.damage import reading
 from weir.search.text.bm25 import inverse_document_frequency
 from weir.search.text.segment import TextSegment, text_segment
 from weir.search.text.tokenizer import TextRows, Tokenizer
+
+if TYPE_CHECKING:
+    from lance.lance import IndexDescription
 
 __all__ = ["Occurrences", "TextIndex", "text_index"]
 
@@ -83,6 +86,10 @@ class TextIndex:
         Most words of one row.
     identity : tuple of str
         Its files, for caches.
+    name : str
+        Its name.
+    rivals : tuple of str
+        The names of other full-text indexes of the column.
     """
 
     base: BaseTable = field(repr=False)
@@ -96,6 +103,8 @@ class TextIndex:
     indexed_words: int
     longest: int
     identity: tuple[str, ...] = field(repr=False)
+    name: str
+    rivals: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[Hashable, ...]:
@@ -118,7 +127,14 @@ class TextIndex:
         return all(_segment(self.base, uuid) is not None for uuid in self.identity)
 
     def find(self, query: FullTextQuery, columns: list[str], limit: int | None = None) -> pa.Table:
-        """Return what Lance finds in the index, best first, with ``_score`` and ``_rowid``."""
+        """Return what Lance finds in the index, best first, with ``_score`` and ``_rowid``.
+
+        Raises
+        ------
+        QueryError
+            As :meth:`refuse_rivals` does.
+        """
+        self.refuse_rivals()
         with reading(f"base table version {self.base.version}", self.base.uri):
             return self.base.dataset.scanner(
                 columns=[*columns, "_score"],
@@ -128,6 +144,22 @@ class TextIndex:
                 with_row_id=True,
                 disable_scoring_autoprojection=True,
             ).to_table()
+
+    def refuse_rivals(self) -> None:
+        """Refuse to ask Lance if the column has several indexes: it takes any of them, and does not say which.
+
+        Raises
+        ------
+        QueryError
+            Naming them.
+        """
+        if self.rivals:
+            raise QueryError(
+                f"column {self.column!r} has several full-text indexes, {self.name!r} and "
+                f"{', '.join(map(repr, self.rivals))}, and this query is one that Lance answers by any of them",
+                where="column",
+                hint=f'Drop all but one, such as table.indexes.drop("{self.rivals[0]}")',
+            )
 
     def knows(self, row_ids: RowIds) -> npt.NDArray[np.bool_]:
         """Return which rows are among those that it speaks for."""
@@ -254,10 +286,13 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
 
 def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIndex:
     with reading(f"base table version {base.version}", base.uri):
-        dataset = base.dataset
-        for described in list_indexes(dataset):
-            if described.field_names == [column] and described.index_type == _KIND:
-                return _open(base, column, described.details, described.segments, within)
+        of_column = [
+            one
+            for one in list_indexes(base.dataset)
+            if one.field_names == [column] and one.index_type == _KIND
+        ]
+        if of_column:
+            return _open(base, column, of_column[0], tuple(one.name for one in of_column[1:]), within)
     if base.torn:
         torn = base.torn[0]
         raise CorruptionError(
@@ -277,10 +312,12 @@ def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIn
 def _open(
     base: BaseTable,
     column: str,
-    details: Mapping[str, Any],
-    segments: Sequence[Any],
+    described: IndexDescription,
+    rivals: tuple[str, ...],
     within: frozenset[int] | None,
 ) -> TextIndex:
+    details: Mapping[str, Any] = described.details
+    segments: Sequence[Any] = described.segments
     if details.get("lance_tokenizer") not in (None, "text") or details.get("document_granularity") not in (
         None,
         "row",
@@ -340,6 +377,8 @@ def _open(
         words,
         int(all_lengths.max(initial=0)),
         tuple(sorted(uuids)),
+        described.name,
+        rivals,
     )
 
 

@@ -128,8 +128,8 @@ def plan_text_search(
     Raises
     ------
     QueryError
-        If a column has no full-text index, or one without positions for a phrase; or a part of the query
-        has no word that the index knows of, such as stop words alone.
+        If a column has no full-text index, or one without positions for a phrase, or several where Lance is
+        asked; or a part of the query has no word that the index knows of, such as stop words alone.
     """
     base = snapshot.base
     names = tuple(base.schema.names if columns is None else columns)
@@ -183,6 +183,8 @@ def _indexed_task(
         is_own = question.statistics[column].constants == DEFAULT
         if corpus.postings is not None and (corpus.postings <= MOST_POSTINGS or not is_own):
             return PostingsTextTask(base, fragments, column, question, mask)
+    for corpus in corpora.values():
+        corpus.index.refuse_rivals()
     bounds = [corpus.bounds(question.statistics[column]) for column, corpus in corpora.items()]
     # By more than words that are to occur Lance may have added up more than counts.
     shortfall = min(low for low, _ in bounds) if _is_plain(node) else 0.0

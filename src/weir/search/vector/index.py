@@ -82,7 +82,8 @@ def generation_vector_index(namespace: str, generation: Generation, column: str)
 
 
 def _find(dataset: lance.LanceDataset, column: str) -> VectorIndex | None:
-    for described in list_indexes(dataset):
+    # Of several the library takes any for the metric: one that estimates distances says that these are refined.
+    for described in sorted(list_indexes(dataset), key=lambda one: not one.index_type.endswith(_QUANTIZED)):
         if described.field_names != [column] or not isinstance(described.details, dict):
             continue
         metric = described.details.get("metric_type")
