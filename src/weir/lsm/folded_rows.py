@@ -26,6 +26,7 @@ from weir.lsm.fold import Settled, fold, settle
 from weir.lsm.generation import Generation
 from weir.lsm.keys import KeyIndex, KeySet
 from weir.lsm.log_tail import TailRun
+from weir.schema.relabel import as_schema
 
 __all__ = ["FoldedRows", "folded_rows", "settled_rows"]
 
@@ -130,9 +131,8 @@ def settled_rows(base: BaseTable, engine: MergeEngine, versions: pa.Table) -> Se
     if found is None or not found.num_rows:
         return settle(engine, versions, base.primary_key)
     flags = pa.repeat(pa.scalar(False), found.num_rows)
-    columns = [*(found.column(name).cast(versions.schema.field(name).type) for name in names), flags]
-    older = pa.Table.from_arrays(columns, names=[*names, TOMBSTONE]).select(versions.schema.names)
-    both = pa.concat_tables([older.cast(versions.schema), versions])
+    older = found.select(names).append_column(TOMBSTONE, flags).select(versions.schema.names)
+    both = pa.concat_tables([as_schema(older, versions.schema), versions])
     return settle(engine, both, base.primary_key, older=older.num_rows)
 
 

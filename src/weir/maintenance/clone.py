@@ -26,6 +26,7 @@ from weir.format.source import SourceMarks
 from weir.format.wal_entry import TOMBSTONE
 from weir.log.manifest_store import commit_manifest, list_shards
 from weir.lsm.newest import FreshSource
+from weir.schema.relabel import as_schema
 from weir.sharding.router import Router
 from weir.sharding.shard_ids import RULE, VALUES, ShardIds
 from weir.sharding.shard_values import ShardValues
@@ -184,5 +185,4 @@ def rows_of(source: FreshSource, schema: pa.Schema) -> pa.Table:
     every = np.arange(len(source.tombstones), dtype=np.int64)
     names = [name for name in schema.names if name != TOMBSTONE]
     rows = source.take(every, names)
-    columns = [rows.column(name).cast(schema.field(name).type) for name in names]
-    return pa.table([*columns, pa.array(source.tombstones)], schema=schema)
+    return as_schema(rows.append_column(TOMBSTONE, pa.array(source.tombstones)), schema)

@@ -40,6 +40,7 @@ from weir.lsm.folded_rows import settled_rows
 from weir.lsm.generation_files import check_generation_files
 from weir.lsm.stored_columns import stored_columns
 from weir.merge.plan import MergeTask
+from weir.schema.relabel import as_schema
 
 __all__ = [
     "Run",
@@ -279,7 +280,7 @@ class SettledRuns:
 
     def upserts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows: see :meth:`RunRows.upserts`."""
-        yield from self._rows.cast(without_field_ids(schema)).to_batches()
+        yield from as_schema(self._rows, without_field_ids(schema)).to_batches()
 
 
 def settle_runs(runs: Sequence[Run], base: BaseTable, engine: MergeEngine) -> SettledRuns:

@@ -98,7 +98,7 @@ def fetch_chosen(
         mine = np.flatnonzero(task[chosen] == at)
         part = tasks[at].fetch(found[at], chosen[mine] - sizes[at])
         part = part.select(list(columns))
-        parts.append(part if part.schema.equals(wanted, check_metadata=True) else part.cast(wanted))
+        parts.append(as_schema(part, wanted))
         places.append(mine)
     if not parts:
         return wanted.empty_table()

@@ -217,7 +217,8 @@ def test_a_column_that_takes_the_name_of_another_has_its_own_words(tmp_path: Pat
     assert table.search_text("rose", column="red").to_table().num_rows == 1
     # An index goes with its column, whatever that is called.
     for old, new in (("red", "other"), ("blue", "red"), ("other", "blue")):
-        lance.dataset(table.uri).alter_columns({"path": old, "name": new})
+        renamed: Any = {"path": old, "name": new}
+        lance.dataset(table.uri).alter_columns(renamed)
     assert table.search_text("rose", column="red").to_table().num_rows == 0
     for word, column in (("rose", "blue"), ("sky", "red")):
         assert table.search_text(word, column=column).to_table()["id"].to_pylist() == [1]

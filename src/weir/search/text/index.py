@@ -146,7 +146,7 @@ class TextIndex:
             ).to_table()
 
     def refuse_rivals(self) -> None:
-        """Refuse to ask Lance if the column has several indexes: it takes any of them, and does not say which.
+        """Refuse to ask Lance if the column has several indexes: it takes any, and does not say which.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class TextIndex:
         if self.rivals:
             raise QueryError(
                 f"column {self.column!r} has several full-text indexes, {self.name!r} and "
-                f"{', '.join(map(repr, self.rivals))}, and this query is one that Lance answers by any of them",
+                f"{', '.join(map(repr, self.rivals))}, and Lance answers this query by any of them",
                 where="column",
                 hint=f'Drop all but one, such as table.indexes.drop("{self.rivals[0]}")',
             )

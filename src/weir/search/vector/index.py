@@ -82,7 +82,7 @@ def generation_vector_index(namespace: str, generation: Generation, column: str)
 
 
 def _find(dataset: lance.LanceDataset, column: str) -> VectorIndex | None:
-    # Of several the library takes any for the metric: one that estimates distances says that these are refined.
+    # Of several the library may take any. One that estimates distances has them all refined.
     for described in sorted(list_indexes(dataset), key=lambda one: not one.index_type.endswith(_QUANTIZED)):
         if described.field_names != [column] or not isinstance(described.details, dict):
             continue

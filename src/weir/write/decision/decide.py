@@ -26,6 +26,7 @@ from weir.lsm.keys import KeySet
 from weir.rows.cast import cast_to
 from weir.rows.conforming import conformed
 from weir.rows.key_texts import keys_of_texts
+from weir.schema.relabel import as_schema
 from weir.write.decision.foresight import LOOKED_UP, Foresight
 from weir.write.decision.operation import Kind, Operation
 from weir.write.group_commit import PendingWrite
@@ -326,7 +327,7 @@ class _Decision:
             return _holds(operation, seen, self._rows.take(pa.array(asked)))
 
         def evaluate_after(asked: Rows, others: Rows) -> Mask:
-            seen = self._rows.select(self._columns).take(pa.array(others)).cast(present.schema)
+            seen = as_schema(self._rows.select(self._columns).take(pa.array(others)), present.schema)
             return _holds(operation, seen, self._rows.take(pa.array(asked)))
 
         if self._foresight is None or operation.where is not None:
@@ -351,12 +352,10 @@ class _Decision:
                 columns.append(set_to[field.name])
             elif field.name in self._key_columns or field.name in operation.given:
                 columns.append(written.column(field.name))
-            elif exists.all():
-                columns.append(kept.column(field.name))
             else:
                 # Newly created rows have only the given values.
-                columns.append(kept.column(field.name).cast(field.type))
-        changed = pa.Table.from_arrays(columns, schema=self._schema)
+                columns.append(kept.column(field.name))
+        changed = as_schema(pa.Table.from_arrays(columns, self._schema.names), self._schema)
         if operation.values:
             conformed(changed, self._schema, self._key_columns)
         return changed
