@@ -28,6 +28,8 @@ __all__ = ["base_indexes", "create_index", "drop_index", "free_index_name"]
 _DECLARED = "weir.index."
 """Before an index's name: the key in the table's configuration of what the library forgets of it."""
 
+_FORGOTTEN = ("num_partitions", "custom_stop_words")
+
 
 def base_indexes(base: BaseTable) -> tuple[ExistingIndex, ...]:
     """Return the indexes of the base table, with the parameters they were declared with, by name."""
@@ -97,8 +99,8 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
         _refuse_taken_name(base, definition, replace)
         if replace:
             dataset.delete_config_keys([_DECLARED + definition.name])
-        if "num_partitions" in definition.parameters:
-            declared = {"num_partitions": definition.parameters["num_partitions"]}
+        declared = {name: definition.parameters[name] for name in _FORGOTTEN if name in definition.parameters}
+        if declared:
             dataset.update_config({_DECLARED + definition.name: json.dumps(declared)})
         try:
             build_index(dataset, definition)

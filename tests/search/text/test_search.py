@@ -240,6 +240,35 @@ def test_lance_is_not_asked_where_it_could_use_another_index_of_the_column(tmp_p
     assert table.search_text("fox", column="text", filter="number = 1").to_table()["id"].to_pylist() == [1]
 
 
+@pytest.mark.parametrize("by_lance", [False, True])
+def test_stop_words_are_those_of_the_index(tmp_path: Path, by_lance: bool) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    options: dict[str, Any] = {"custom_stop_words": ["fox"], "remove_stop_words": True, "stem": False}
+    if by_lance:
+        index(table, **options)
+    else:
+        table.indexes.create("text", "INVERTED", **options)
+
+    def check() -> None:
+        # Of its language, if it had no others, "the" would be one.
+        found = weir.open(table.uri).search_text("the fox", 20, column="text").to_table()
+        assert sorted(found["id"].to_pylist()) == list(range(count))
+        assert len(set(found["_score"].to_pylist())) == 1
+
+    count = 0
+    with table.writer(flush_on_close=False) as writer:
+        for _ in range(3):
+            writer.upsert([{"id": count + at, "text": "the red fox", "number": 1} for at in range(5)])
+            count += 5
+            check()
+            writer.flush()
+            check()
+            table.maintenance.merge()
+            check()
+            table.maintenance.catch_up_indexes()
+            check()
+
+
 def test_tasks_can_be_run_elsewhere(lives: Lives) -> None:
     plan = lives.table.search_text("w3 w17", 7).plan()
     assert isinstance(plan, TextSearchPlan)

@@ -13,7 +13,7 @@ from weir.engine.logs import get_logger
 from weir.errors import CorruptionError
 from weir.format.posting_list import PostingLists
 from weir.lsm.generation import Generation
-from weir.search.text.segment import TextPartition, text_segment
+from weir.search.text.segment import TextPartition, stop_words, text_segment
 from weir.search.text.tokenizer import TextRows, Tokenizer, joined
 
 __all__ = ["IndexedTexts", "indexed_texts"]
@@ -101,10 +101,9 @@ def indexed_texts(
     tokenizer : Tokenizer
         How words are to be told apart; another index is of no use.
     """
-    uuid = _segment_of(generation, column, tokenizer)
-    if uuid is None:
+    path = _segment_of(namespace, generation, column, tokenizer)
+    if path is None:
         return None
-    path = f"{generation.path}/_indices/{uuid}"
     segment = text_segment(generation.store, namespace, path)
     if segment is None or len(segment.partitions) != 1:
         return None
@@ -123,8 +122,8 @@ def indexed_texts(
     return _by_offset(generation, column, tokenizer, partition, postings)
 
 
-def _segment_of(generation: Generation, column: str, tokenizer: Tokenizer) -> str | None:
-    """Return the only segment of the index, if that covers the whole generation."""
+def _segment_of(namespace: str, generation: Generation, column: str, tokenizer: Tokenizer) -> str | None:
+    """Return where the only segment of the index is, if that covers the whole generation."""
     dataset, columns = generation.dataset, generation.columns
     if columns.is_cast(column):
         return None
@@ -136,8 +135,12 @@ def _segment_of(generation: Generation, column: str, tokenizer: Tokenizer) -> st
         if len(segments) != 1 or details.get("document_granularity") not in _WHOLE_ROWS:
             continue
         covered = {one.fragment_id for one in dataset.get_fragments()} <= set(segments[0].fragment_ids)
-        if covered and Tokenizer.of_index(details) == tokenizer:
-            return str(segments[0].uuid)
+        path = f"{generation.path}/_indices/{segments[0].uuid}"
+        if (
+            covered
+            and Tokenizer.of_index(details, stop_words(generation.store, namespace, path)) == tokenizer
+        ):
+            return path
     return None
 
 

@@ -23,7 +23,7 @@ from weir.base.table import BaseTable, library_options
 from weir.errors import CorruptionError, QueryError
 from weir.lsm.damage import reading
 from weir.search.text.bm25 import inverse_document_frequency
-from weir.search.text.segment import TextSegment, text_segment
+from weir.search.text.segment import TextSegment, stop_words, text_segment
 from weir.search.text.tokenizer import TextRows, Tokenizer
 
 if TYPE_CHECKING:
@@ -254,6 +254,10 @@ def _segment(base: BaseTable, uuid: str) -> TextSegment | None:
     return text_segment(index_store(base, uuid), base.namespace, f"_indices/{uuid}")
 
 
+def _stop_words(base: BaseTable, uuid: str) -> tuple[str, ...] | None:
+    return stop_words(index_store(base, uuid), base.namespace, f"_indices/{uuid}")
+
+
 def text_index(base: BaseTable, column: str, within: frozenset[int] | None = None) -> TextIndex:
     """Return the full-text index of a column of the base table.
 
@@ -327,7 +331,11 @@ def _open(
             where="column",
             hint=f'Create another over texts: table.indexes.create("{column}", "INVERTED")',
         )
-    tokenizer = Tokenizer.of_index(details)
+    words = [_stop_words(base, str(segment.uuid)) for segment in segments]
+    # Rows of a segment that has other stop words, as one of an index that plain Lance made and Weir has
+    # extended, are searched by their texts.
+    segments = [segment for segment, own in zip(segments, words, strict=True) if own == words[0]]
+    tokenizer = Tokenizer.of_index(details, words[0] if words else None)
     type = base.schema.field(column).type
     if (pa.types.is_list(type) or pa.types.is_large_list(type)) and not tokenizer.parts_lines:
         raise QueryError(
@@ -352,7 +360,7 @@ def _open(
         lengths.append(known[1])
     all_rows = np.concatenate(row_ids) if row_ids else np.zeros(0, dtype=np.uint64)
     all_lengths = np.concatenate(lengths) if lengths else np.zeros(0, dtype=np.int32)
-    words = int(all_lengths.sum())
+    indexed_words = int(all_lengths.sum())
     if within is not None:
         covered &= within
     order = np.argsort(all_rows, kind="stable")
@@ -374,7 +382,7 @@ def _open(
         all_rows[live],
         all_lengths[live],
         len(all_rows),
-        words,
+        indexed_words,
         int(all_lengths.max(initial=0)),
         tuple(sorted(uuids)),
         described.name,

@@ -6,7 +6,8 @@ are left to the library, which says what is wrong with them, or can read what We
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import json
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,7 +27,7 @@ from weir.format.posting_list import BLOCK_ROWS, TAIL_CODEC, PostingLists, decod
 from weir.lsm.damage import reading
 from weir.storage.interface import ObjectStore
 
-__all__ = ["TextPartition", "TextSegment", "text_segment"]
+__all__ = ["TextPartition", "TextSegment", "stop_words", "text_segment"]
 
 RowIds = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int32]
@@ -152,6 +153,14 @@ class TextSegment:
         return np.concatenate(row_ids), np.concatenate(counts), np.concatenate(lengths)
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A segment if its files are as expected, and the stop words that it says it was made with."""
+
+    segment: TextSegment | None
+    stop_words: tuple[str, ...] | None
+
+
 _NO_ROWS: RowIds = np.zeros(0, dtype=np.uint64)
 _NO_COUNTS: Counts = np.zeros(0, dtype=np.int32)
 
@@ -168,36 +177,51 @@ def text_segment(store: ObjectStore, namespace: str, path: str) -> TextSegment |
     path : str
         Its directory in the store.
     """
+    return _loaded(store, namespace, path).segment
+
+
+def stop_words(store: ObjectStore, namespace: str, path: str) -> tuple[str, ...] | None:
+    """Return the stop words that a segment was made with, of which the library's details say nothing.
+
+    None if they are those of its language, or cannot be read. Parameters are those of :func:`text_segment`.
+    """
+    return _loaded(store, namespace, path).stop_words
+
+
+def _loaded(store: ObjectStore, namespace: str, path: str) -> _Loaded:
     key = ("text segment", namespace, path)
-    # Wrapped, because the cache takes None for a miss.
     return store.engine.cache.get_or_load(
-        key, lambda: (_load(store, path, key),), lambda loaded: loaded[0].nbytes if loaded[0] else 0
-    )[0]
+        key,
+        lambda: _load(store, path, key),
+        lambda loaded: 256 if loaded.segment is None else loaded.segment.nbytes,
+    )
 
 
-def _load(store: ObjectStore, path: str, key: Hashable) -> TextSegment | None:
+def _load(store: ObjectStore, path: str, key: Hashable) -> _Loaded:
+    words = None
     options = library_options(store)
 
     def opened(place: str, columns: list[str] | None = None) -> LanceFileReader:
         return LanceFileReader(f"{store.uri}/{place}", storage_options=options, columns=columns)
 
     try:
-        is_known, files = ask_both(
-            lambda: _is_known(opened(f"{path}/{_METADATA}")),
+        told, files = ask_both(
+            lambda: opened(f"{path}/{_METADATA}").metadata().schema.metadata or {},
             lambda: store.list(path),
             is_local=store.is_local,
             engine=store.engine,
         )
-        if not is_known:
-            return None
+        words = _stop_words(told)
+        if not _is_known(told):
+            return _Loaded(None, words)
         places = [meta.path for meta in files if meta.path.endswith(_ROWS)]
         partitions = [_load_partition(store, place, opened) for place in places]
     except BaseException as error:
         if not isinstance(error, LIBRARY_ERRORS) and not isinstance(error, KeyError) and not is_panic(error):
             raise
-        return None
+        return _Loaded(None, words)
     known = tuple(one for one in partitions if one is not None)
-    return TextSegment(key, known, store.engine) if len(known) == len(partitions) else None
+    return _Loaded(TextSegment(key, known, store.engine) if len(known) == len(partitions) else None, words)
 
 
 def _load_partition(
@@ -235,9 +259,16 @@ def _load_partition(
     )
 
 
-def _is_known(metadata: LanceFileReader) -> bool:
+def _stop_words(said: Mapping[bytes, bytes]) -> tuple[str, ...] | None:
+    try:
+        words = json.loads(said.get(b"params", b"{}")).get("custom_stop_words")
+    except (ValueError, AttributeError):
+        return None
+    return None if words is None else tuple(map(str, words))
+
+
+def _is_known(said: Mapping[bytes, bytes]) -> bool:
     """Whether the lists of a segment are written in the way that is known."""
-    said = metadata.metadata().schema.metadata or {}
     return (
         said.get(b"posting_tail_codec") == TAIL_CODEC.encode()
         and said.get(b"posting_block_size") == str(BLOCK_ROWS).encode()

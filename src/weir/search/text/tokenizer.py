@@ -76,11 +76,12 @@ class Tokenizer:
         object.__setattr__(self, "parts_lines", two == [self._only_word(one) for one in _LETTERS])
 
     @classmethod
-    def of_index(cls, details: Mapping[str, Any]) -> Tokenizer:
-        """Return the tokenizer of an index, from its details."""
+    def of_index(cls, details: Mapping[str, Any], stop_words: Sequence[str] | None = None) -> Tokenizer:
+        """Return the tokenizer of an index, from its details and the stop words that these do not have."""
+        given = {**details, **({} if stop_words is None else {"custom_stop_words": list(stop_words)})}
         options = []
         for name in _OPTIONS:
-            value = details.get(name)
+            value = given.get(name)
             if value is not None or name == "max_token_length":
                 options.append((name, tuple(value) if isinstance(value, list) else value))
         return cls(tuple(options))
