@@ -269,6 +269,32 @@ def test_stop_words_are_those_of_the_index(tmp_path: Path, by_lance: bool) -> No
             check()
 
 
+def test_a_phrase_with_slop_is_found_where_its_words_are_repeated(tmp_path: Path) -> None:
+    lives = Lives(tmp_path / "t")
+    texts = ["w1 w2 w1 w2", "w1 w1 w9 w2", "w1 w2 w2 w1 w9 w2", "w2 w1", "w1 w9 w9 w9 w2"]
+    written = [{"id": at, "text": text, "lines": None, "number": 1} for at, text in enumerate(texts)]
+    with lives.table.writer() as writer:
+        writer.upsert(lives.remember(written))
+    lives.table.maintenance.merge()
+    index(lives.table)
+    for slop in (0, 1, 2, 3):
+        for words in ("w1 w2", "w1 w2 w1 w2", "w1 w1 w2"):
+            phrase = weir.PhraseQuery(words, slop=slop)
+            lives.check(phrase, 10)
+            lives.check(weir.BooleanQuery(should=["w2"], must_not=[phrase]), 10)
+
+
+def test_a_fuzzy_word_that_the_library_would_part_is_refused(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "text": "an e-mail", "number": 1}])
+    table.maintenance.merge()
+    index(table, base_tokenizer="whitespace")
+    assert table.search_text(weir.MatchQuery("e-mail"), column="text").to_table().num_rows == 1
+    with pytest.raises(weir.errors.QueryError, match="'e-mail' has signs"):
+        table.search_text(weir.MatchQuery("e-mail", fuzziness=2), column="text").to_table()
+
+
 def test_tasks_can_be_run_elsewhere(lives: Lives) -> None:
     plan = lives.table.search_text("w3 w17", 7).plan()
     assert isinstance(plan, TextSearchPlan)

@@ -6,12 +6,13 @@ They are sums: what the base table's index knows of its live rows, and the words
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.errors import QueryError
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.levels import Level
 from weir.search.text.bm25 import DEFAULT, Constants, Statistics
@@ -19,7 +20,7 @@ from weir.search.text.edit_distance import words_within
 from weir.search.text.index import TextIndex
 from weir.search.text.lance_query import fuzzy_for_lance
 from weir.search.text.query import MatchQuery
-from weir.search.text.tokenizer import HeldTexts, TextRows
+from weir.search.text.tokenizer import HeldTexts, TextRows, Tokenizer
 from weir.search.text.unindexed_parts import TextPart, totals
 
 __all__ = ["Corpus"]
@@ -124,7 +125,20 @@ class Corpus:
         )
 
     def like(self, word: str, query: MatchQuery, distance: int) -> tuple[str, ...]:
-        """Return the words of live texts which a fuzzy word matches, in alphabetical order."""
+        """Return the words of live texts which a fuzzy word matches, in alphabetical order.
+
+        Raises
+        ------
+        QueryError
+            Lance cannot look for words near this one.
+        """
+        if len(self.index.row_ids) and _library_tokenizer().words(word) != [word]:
+            raise QueryError(
+                f"the word {word!r:.60} has signs in it, at which the library parts fuzzy words whatever the "
+                f"index of {query.column!r} does",
+                where="query",
+                hint="Ask for it as it is, with fuzziness=0",
+            )
         near: set[str] = set()
         asked = fuzzy_for_lance(word, query, distance)
         found = self.index.find(asked, [self.index.column])
@@ -143,3 +157,12 @@ class Corpus:
                 if len(chosen) == query.max_expansions:
                     break
         return tuple(chosen)
+
+
+@cache
+def _library_tokenizer() -> Tokenizer:
+    """Return how the library parts the words of a fuzzy query."""
+    off = ("lower_case", "stem", "remove_stop_words", "ascii_folding")
+    return Tokenizer(
+        (("base_tokenizer", "simple"), ("max_token_length", None), *((name, False) for name in off))
+    )

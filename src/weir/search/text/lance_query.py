@@ -38,7 +38,11 @@ def fuzzy_for_lance(word: str, query: MatchQuery, distance: int) -> lance_query.
 def for_lance(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> lance_query.FullTextQuery:
     """Return a query by which Lance finds all candidates, and scores them no lower than it should."""
     if isinstance(query, PhraseQuery):
-        return lance_query.PhraseQuery(query.query, searched_column(query), slop=query.slop)
+        if query.slop:
+            # Where a word occurs more than once Lance does not try all of its places.
+            every = lance_query.FullTextOperator.AND
+            return lance_query.MatchQuery(query.query, searched_column(query), operator=every)
+        return lance_query.PhraseQuery(query.query, searched_column(query))
     if isinstance(query, MatchQuery):
         operator = lance_query.FullTextOperator(query.operator.upper())
         words = tokenizers[searched_column(query)].words(query.query)
@@ -63,13 +67,13 @@ def for_lance(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> lance_qu
     make = partial(for_lance, tokenizers=tokenizers)
     clauses += [(lance_query.Occur.MUST, make(one)) for one in query.must]
     clauses += [(lance_query.Occur.SHOULD, make(one)) for one in query.should]
-    # A fuzzy query finds more here than it does in the end, which must not be left out.
-    exact = [one for one in query.must_not if not any(_is_fuzzy(leaf, tokenizers) for leaf in leaves(one))]
+    # What finds more here than it does in the end must not be left out.
+    exact = [one for one in query.must_not if not any(_finds_more(leaf, tokenizers) for leaf in leaves(one))]
     clauses += [(lance_query.Occur.MUST_NOT, make(one)) for one in exact]
     return lance_query.BooleanQuery(clauses)
 
 
-def _is_fuzzy(leaf: MatchQuery | PhraseQuery, tokenizers: Mapping[str, Tokenizer]) -> bool:
+def _finds_more(leaf: MatchQuery | PhraseQuery, tokenizers: Mapping[str, Tokenizer]) -> bool:
     if isinstance(leaf, PhraseQuery):
-        return False
+        return leaf.slop > 0
     return any(fuzziness(leaf, word) for word in tokenizers[searched_column(leaf)].words(leaf.query))
