@@ -26,6 +26,10 @@ __all__ = ["Needed", "Top", "needed_by", "quoted", "sql_context", "sql_failure"]
 
 _ONLY_QUERIES = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 _TEXT = re.compile(r"('(?:[^']|'')*')")
+_INSTANT = re.compile(
+    r"CAST\('(?P<text>[-\d]+[T ][\d:]+(?:\.\d{1,6}(?P<fraction>\d*))?(?:Z|[-+][\d:]+))' AS TIMESTAMP[^)]*\)"
+)
+"""A time with its zone, as the unparser writes it."""
 _WHERE = " WHERE "
 _SCAN = "TableScan: "
 _MOST_TOP_ROWS = 10_000
@@ -210,9 +214,19 @@ def _condition(filter: LogicalPlan, mark: str = "`") -> str | None:
         name = (match[1] or match[2]).replace(chr(34) * 2, chr(34))
         return quoted(name) if mark == '"' else f"`{name}`"
 
-    condition = text.split(_WHERE, 1)[1]
+    try:
+        condition = _INSTANT.sub(_instant, text.split(_WHERE, 1)[1])
+    except pa.ArrowException:
+        return None
     parts = _TEXT.split(condition)
     return "".join(part if at % 2 else qualifier.sub(column, part) for at, part in enumerate(parts))
+
+
+def _instant(match: re.Match[str]) -> str:
+    """Return an instant as it is meant: of its text the clock is read, as one where the column is."""
+    unit, name = ("ns", "Nanosecond") if match["fraction"] else ("us", "Microsecond")
+    number = pa.scalar(match["text"]).cast(pa.timestamp(unit, "UTC")).value
+    return f"arrow_cast({number}, 'Timestamp({name}, Some(\"UTC\"))')"
 
 
 def _top(plan: LogicalPlan, schema: pa.Schema) -> Top | None:
@@ -266,7 +280,8 @@ def _can_be_run(top: Top, schema: pa.Schema) -> bool:
     context = sql_context()
     context.register_record_batches("_", [[_empty(schema)]])
     try:
-        context.sql(f"SELECT 1 FROM _ {top.clauses}")
+        # Optimised, because only then types are compared.
+        context.sql(f"SELECT 1 FROM _ {top.clauses}").optimized_logical_plan()
     except Exception:  # DataFusion raises nothing more specific
         return False
     return True
