@@ -215,7 +215,7 @@ def test_what_goes_by_keys_is_refused(tmp_path: Path) -> None:
             lambda: table.changes(before=True),
         ]
         for attempt in attempts:
-            with pytest.raises(OptionError, match="only added"):
+            with pytest.raises(OptionError, match="append-only"):
                 attempt()
         with pytest.raises(FilterError):
             writer.delete(where="no_such = 1")

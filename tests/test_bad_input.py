@@ -65,7 +65,11 @@ BAD_ROWS: dict[str, tuple[Any, type[WeirError], str]] = {
         "'id' occurs twice",
     ),
     "vector of another length": ([{**GOOD, "vector": [1.0]}], SchemaError, "'vector'"),
-    "columns of different lengths": ({"id": [1, 2], "name": ["a"]}, SchemaError, "do not make a table"),
+    "columns of different lengths": (
+        {"id": [1, 2], "name": ["a"]},
+        SchemaError,
+        "cannot be converted to a table",
+    ),
     "not rows at all": (42, InputError, "int"),
     "text": ("rows", InputError, "str"),
     "a list of numbers": ([1, 2], InputError, "list"),
@@ -139,7 +143,7 @@ def test_delete_needs_nullable_columns(tmp_path: Path) -> None:
             writer.delete([1])
         with pytest.raises(SchemaError, match="'n' is missing"):
             writer.upsert([{"id": 1}])
-        with pytest.raises(SchemaError, match="'n' cannot be null and is null in row 1"):
+        with pytest.raises(SchemaError, match="'n' cannot be null, but is null in row 1"):
             writer.upsert([{"id": 1, "n": 1}, {"id": 2, "n": None}])
     assert files(table) == before
 
@@ -401,7 +405,7 @@ def test_columns_of_numpy(table: weir.Table) -> None:
             writer.upsert({"id": np.arange(3), "vector": np.zeros((3, 3), np.float32)})
         with pytest.raises(SchemaError, match="'id'"):
             writer.upsert({"id": np.array([0.5, 1.5])})
-        with pytest.raises(SchemaError, match="do not make a table"):
+        with pytest.raises(SchemaError, match="cannot be converted to a table"):
             writer.upsert({"id": np.arange(3), "name": np.array(["a"])})
         with pytest.raises(InputError, match="list of one dict"):
             writer.upsert({"id": np.int64(1)})

@@ -176,7 +176,7 @@ def test_a_clone_that_the_library_has_written_is_refused_by_name(tmp_path: Path)
         clone.snapshot,
         clone.maintenance.merge,
     ):
-        with pytest.raises(ShardConflictError, match="that of another table"):
+        with pytest.raises(ShardConflictError, match="belongs to another table"):
             read()
     with pytest.raises(ShardConflictError, match="If it is a clone"):
         clone.maintenance.repair()

@@ -315,7 +315,7 @@ def test_the_columns_of_the_engine_stay_and_others_change(tmp_path: Path) -> Non
         (MergeEngine.aggregation(a="sum"), None, SchemaError, "int64, uint64 or float64"),
         (MergeEngine.aggregation(a="count"), None, SchemaError, "int64 or uint64"),
         (MergeEngine.aggregation(list="max"), None, SchemaError, "cannot serve as max"),
-        (MergeEngine.aggregation(n="list_append"), None, SchemaError, "has to be a list"),
+        (MergeEngine.aggregation(n="list_append"), None, SchemaError, "must be a list"),
         (MergeEngine.aggregation(id="sum"), None, SchemaError, "part of the key"),
         (MergeEngine.partial_update({"s": ["n"], "a": ["n"]}), None, SchemaError, "'n' twice"),
     ],
@@ -346,6 +346,6 @@ def test_writes_that_depend_on_the_row_are_refused(tmp_path: Path) -> None:
             lambda: writer.update("n = 1", {"n": "n + 1"}),
         ]
         for one in refused:
-            with pytest.raises(OptionError, match="settles rows when they are read"):
+            with pytest.raises(OptionError, match="computes only when it is read"):
                 one()
     assert table.get([1]).column("n").to_pylist() == [1]

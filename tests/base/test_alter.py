@@ -242,7 +242,7 @@ def test_finer_timestamps_and_durations_are_not_wider(given: pa.DataType, wanted
         ({"add": [pa.field("point.x", pa.int8())]}, "a column 'point.x' already"),
         ({"rename": {"a": "vec"}}, "a column 'vec' already"),
         ({"rename": {"a": "x", "vec": "x"}}, "a column 'x' already"),
-        ({"rename": {"a": "a"}}, "is called so already"),
+        ({"rename": {"a": "a"}}, "already has this name"),
         ({"rename": {"a": "_tombstone"}}, "is reserved"),
         ({"add": [pa.field("_rowid", pa.int8())]}, "is reserved"),
         ({"rename": {"a": "x.y"}}, "cannot store a column called"),

@@ -181,7 +181,7 @@ def test_a_version_whose_merges_have_been_collected_is_never_set_aside(tmp_path:
         path = Path(uri, manifest_path(version, counts_down=True))
         if path.exists():
             emptied(path)
-    with pytest.raises(CorruptionError, match="what it had merged is nowhere else: generation 2"):
+    with pytest.raises(CorruptionError, match="the rows it had merged are nowhere else: generation 2"):
         weir.open(uri)
     assert not list(Path(uri).glob(f"{SET_ASIDE}/*.manifest"))
 

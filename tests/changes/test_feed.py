@@ -485,7 +485,7 @@ def test_a_place_is_no_state(table: weir.Table) -> None:
     first = next(iter(table.changes(batch_rows=1))).token
     assert read(table.changes(str(first))) == [(1, "b")]
     for ask in (lambda: table.scan(at=first).to_table(), lambda: table.changes(first, before=True)):
-        with pytest.raises(InputError, match="marks a place in the change feed"):
+        with pytest.raises(InputError, match="marks a position in the change feed"):
             ask()
     # With the rows before the changes, every place is a state as well.
     state = next(iter(table.changes(batch_rows=1, before=True))).token
@@ -760,7 +760,7 @@ def test_two_that_make_one_consumer_at_once(table: weir.Table, monkeypatch: pyte
         put(path, data)
 
     monkeypatch.setattr(store, "put_if_absent", late)
-    with pytest.raises(ConflictError, match="made by somebody else"):
+    with pytest.raises(ConflictError, match="created by another process"):
         table.changes(consumer="one")
     assert list(table.changes(consumer="one")) == []
 

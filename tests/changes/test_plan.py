@@ -339,7 +339,7 @@ def test_a_consumer_acknowledges_what_others_have_read(tmp_path: Path) -> None:
     assert list(table.changes(consumer="stream")) == []
     for place, message in (
         (first.until, "has acknowledged more"),
-        (other.snapshot(retain=None), "is of the table"),
+        (other.snapshot(retain=None), "belongs to table"),
         ("w1.AAAA", "not the text of a snapshot token"),
     ):
         with pytest.raises(InputError, match=message):

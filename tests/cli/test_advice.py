@@ -76,12 +76,12 @@ def test_no_hint_of_the_library_is_left_in_python() -> None:
             "Create one: weir index create URI text --kind INVERTED",
         ),
         (
-            'Build it anew: table.indexes.create("text", "INVERTED", with_position=True)',
-            "Build it anew: weir index create URI text --kind INVERTED --param with_position=true",
+            'Rebuild it: table.indexes.create("text", "INVERTED", with_position=True)',
+            "Rebuild it: weir index create URI text --kind INVERTED --param with_position=true",
         ),
         (
-            "Have them joined: weir repair, or table.maintenance.repair()",
-            "Have them joined: weir repair",
+            "Join them: weir repair, or table.maintenance.repair()",
+            "Join them: weir repair",
         ),
         (
             "If it is a clone: weir repair --as-clone, or repair(as_clone=True).",

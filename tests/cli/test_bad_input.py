@@ -148,7 +148,7 @@ def test_an_error_says_how_many_rows_are_written_already(
         (("ingest", "TABLE", "NEW.csv"), "no such file"),
         (("ingest", "TABLE", "-"), "--format"),
         (("ingest", "TABLE", "-", "--format", "xml"), "--format"),
-        (("ingest", "TABLE", "-", "-", "--format", "csv"), "once only"),
+        (("ingest", "TABLE", "-", "-", "--format", "csv"), "only once"),
         (("ingest", "TABLE", "-", "--format", "csv", "--batch-rows", "0"), "batch-rows must be at least 1"),
         (("ingest", "TABLE", "-", "--format", "csv", "--delimiter", "::"), "one character"),
         (

@@ -132,7 +132,7 @@ def every_call_fails(kept: Kept, before: Callable[[], None], work: Callable[[], 
             outcome = "went through"
         except StorageError as error:
             assert not isinstance(error, CorruptionError), f"call {number}: {error}"
-            outcome = "not all is there" if "not all is there" in str(error) else "refused"
+            outcome = "is missing" if "is missing" in str(error) else "refused"
         finally:
             calls = shim.calls_made()
         kept.check()

@@ -43,4 +43,4 @@ def test_no_write_that_fails_leaves_a_table_that_cannot_be_read(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     if scene == "flush":
-        assert "not all is there" in done.stdout
+        assert "is missing" in done.stdout

@@ -76,7 +76,7 @@ def test_the_library_does_not_try_for_longer_than_weir_does(monkeypatch: pytest.
     assert library_options(open_store(_PLACE, given)) == given
 
 
-_NO_STORE = r"no object store|invalid list response"
+_NO_STORE = r"not an object store|invalid list response"
 _PAGES = {
     "html": b"<!DOCTYPE html><html><body>Please log in</body></html>",
     "xhtml": b"<?xml version='1.0'?><html><body>Please log in</body></html>",

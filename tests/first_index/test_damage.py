@@ -50,11 +50,11 @@ DAMAGED = {
     "two that are open": (stored() + stored(1), "two MemWALs that are open"),
     "a name that is no text": (stored(id=bytes_field(1, b"\xff")), "cannot be decoded"),
     "a segment that is no message": (stored(entries=b"\xff"), "WAL entries of generation 0"),
-    "a form of segment that is not known": (stored(entries=bytes_field(9, b"")), "form that is not known"),
+    "a form of segment that is not known": (stored(entries=bytes_field(9, b"")), "unknown form"),
     "a range that ends before it": (stored(entries=bytes_field(1, number_field(1, 3))), "ends before it"),
     "holes outside": (
         stored(entries=bytes_field(2, number_field(2, 3) + bytes_field(3, numbers(7)))),
-        "out of order or of its range",
+        "out of order or out of range",
     ),
     "a bitmap of another length": (
         stored(entries=bytes_field(3, number_field(2, 9) + bytes_field(3, b"\1"))),
@@ -108,7 +108,7 @@ def test_lists_of_more_entries_than_there_can_be(store: ObjectStore) -> None:
     before = files(store)
     table = weir.open(store.uri)
     for step in (lambda: table.scan().count(), lambda: RegionWriter.claim(store, "eu")):
-        with pytest.raises(CorruptionError, match=r"entry 1 of the WAL .* is listed and not there"):
+        with pytest.raises(CorruptionError, match=r"entry 1 of the WAL .* is listed but missing"):
             step()
     report = table.maintenance.verify()
     assert len(report.errors) == 101
@@ -136,7 +136,7 @@ def test_rows_of_a_flush_that_are_damaged(store: ObjectStore) -> None:
         assert [one.check for one in table.maintenance.verify().errors] == ["first_index.flushed"]
         assert files(store) == before
         path.unlink()
-        with pytest.raises(CorruptionError, match="listed and not there"):
+        with pytest.raises(CorruptionError, match="listed but missing"):
             writer.merge()
     # The way out: its WAL is whole.
     weir.upgrade(store.uri)
@@ -164,7 +164,7 @@ def test_a_single_mem_wal_and_a_single_entry_are_shown(
     (file,) = path.iterdir()
     file.write_bytes(file.read_bytes()[:-20])
     assert main(["inspect", store.uri, "region/eu/0/0"]) == 1
-    # One that is listed and not there, and what is no MemWAL.
+    # One that is listed but missing, and what is no MemWAL.
     assert main(["inspect", store.uri, "region/eu/0/2"]) == 2
     assert "there is no such object" in capsys.readouterr().err
     for what in ("region/eu/7", "region/eu/0/x", "region/eu/0/1/2", "region/us/0", "region/"):

@@ -125,7 +125,7 @@ def test_steps_in_random_order_do_what_lists_do(seed: int) -> None:
 @pytest.mark.parametrize(
     ("before", "step", "message"),
     [
-        (mem_wal("eu", 0, OPEN), "open", "has one at a time"),
+        (mem_wal("eu", 0, OPEN), "open", "has only one at a time"),
         (mem_wal("eu", 0, SEALED), "entry", "is SEALED and takes no entries"),
         (mem_wal("eu", 0, SEALED), "seal", "is SEALED and cannot become SEALED"),
         (mem_wal("eu", 0, OPEN), "flush", "is OPEN and cannot become FLUSHED"),

@@ -156,7 +156,7 @@ def of_another_generation(path: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "gone": (Path.unlink, "listed and not there"),
+    "gone": (Path.unlink, "listed but missing"),
     "damaged": (damaged, "checksum"),
     "of another generation": (of_another_generation, "is of generation 2"),
 }

@@ -166,5 +166,5 @@ def test_ids_are_marked_and_taken_off_at_every_level() -> None:
     assert not has_field_ids(schema)
     assert without_field_ids(carried).equals(schema, check_metadata=True)
     broken = pa.field("a", pa.int8(), metadata={"lance:field_id": "one"})
-    with pytest.raises(CorruptionError, match="which is no number"):
+    with pytest.raises(CorruptionError, match="which is not a number"):
         field_id(broken)

@@ -457,7 +457,7 @@ def test_an_entry_that_lost_its_trailer_is_not_taken_for_one_of_the_library() ->
             wal_entry.decode(damaged, where=WHERE)
     # Of a trailer of which nobody knows that it is one, not a byte is passed over.
     for strange in (data[:-1] + b"?", data[:-1], stream + bytes(96)):
-        with pytest.raises(CorruptionError, match="goes on after the end"):
+        with pytest.raises(CorruptionError, match="continues after the end"):
             wal_entry.decode(strange.replace(b"weir:trailer", b"Weir:trailer"), where=WHERE)
 
 

@@ -442,7 +442,7 @@ def test_a_vector_index_needs_no_parameter_and_no_vectors_yet(table: weir.Table)
 
 def test_a_policy_waits_for_rows_where_text_would_tell_the_kind(table: weir.Table) -> None:
     assert "text" not in {one.column for one in table.indexes.policy()}
-    with pytest.raises(IndexDefinitionError, match="nothing tells which index"):
+    with pytest.raises(IndexDefinitionError, match="kind of index cannot be inferred"):
         table.indexes.create("text")
     upsert(table, rows(0, 200))
     table.maintenance.merge()

@@ -114,7 +114,7 @@ def test_what_cannot_be() -> None:
         IndexPolicy(text=["nothing"]).plan(SCHEMA)
     with pytest.raises(IndexDefinitionError, match="type float cannot have an index of kind INVERTED"):
         IndexPolicy(text=["delay"]).plan(SCHEMA)
-    with pytest.raises(IndexDefinitionError, match="which index a column of type struct"):
+    with pytest.raises(IndexDefinitionError, match="inferred for a column of type struct"):
         IndexPolicy().definition(SCHEMA, "place")
     with pytest.raises(IndexDefinitionError, match="no column 'nothing'"):
         IndexPolicy().definition(SCHEMA, "nothing")

@@ -150,7 +150,7 @@ def test_a_generation_that_is_collected_while_the_feed_reads_it_is_not_damaged(t
     store = CollectedStore(table.internals.store)
     feed = Table(store, BaseTable.open(store)).changes(since=EARLIEST)
     store.then = lambda: collect_fully(table, Clock())
-    with pytest.raises(SnapshotExpiredError, match="changes cannot be read any more"):
+    with pytest.raises(SnapshotExpiredError, match="changes can no longer be read"):
         list(feed)
     assert store.then is None
 
@@ -166,7 +166,7 @@ def test_a_generation_that_is_collected_while_a_place_is_read_is_not_damaged(tab
     store = CollectedStore(table.internals.store)
     reader = Table(store, BaseTable.open(store))
     store.then = lambda: collect_fully(table, Clock())
-    with pytest.raises(SnapshotExpiredError, match="snapshot cannot be read any more"):
+    with pytest.raises(SnapshotExpiredError, match="snapshot can no longer be read"):
         reader.scan(at=place).to_table()
     assert store.then is None
 

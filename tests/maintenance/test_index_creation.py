@@ -27,7 +27,7 @@ def test_an_index_that_is_dropped_as_soon_as_it_is_built(
         return drop_index(create_index(base, definition, replace=replace), definition.name)
 
     monkeypatch.setattr(index_creation, "build_index", dropped_since)
-    with pytest.raises(IndexNotFoundError, match="value_btree was built and is gone"):
+    with pytest.raises(IndexNotFoundError, match="value_btree was built but is gone"):
         table.indexes.create("value", "btree", name="value_btree")
     monkeypatch.undo()
     assert table.indexes.create("value", "btree", name="value_btree").column == "value"

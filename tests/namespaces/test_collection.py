@@ -189,7 +189,7 @@ def test_whoever_sleeps_while_it_makes_a_namespace_does_not_name_a_table_that_wa
 
         with monkeypatch.context() as sleeping:
             sleeping.setattr(Tables, "create", sleeps)
-            with pytest.raises(ConflictError, match="deleted while it was made"):
+            with pytest.raises(ConflictError, match="deleted while it was being created"):
                 docs.write(WRITE)
         assert docs.find() is None
         docs.write(WRITE)

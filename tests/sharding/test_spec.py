@@ -162,7 +162,7 @@ def test_two_fields_of_the_same_name_are_refused() -> None:
     ("wanted", "message"),
     [
         ([], "nothing to shard by"),
-        ([unsharded(), bucket("id", 4)], "stands alone"),
+        ([unsharded(), bucket("id", 4)], "cannot be combined"),
         (["id"], "must be made with"),
         ([year("id")], "cannot take a column"),
     ],

@@ -284,7 +284,7 @@ def test_nobody_commits_above_a_table_that_was_restored_meanwhile(
         case _:
             after_the_call(publish, "mem_wal_index_change", restored, monkeypatch)
             work = record_a_default
-    with pytest.raises(ConflictError, match=r"a backup was put in the place of the table") as refused:
+    with pytest.raises(ConflictError, match=r"a backup was restored in place of the table") as refused:
         work(table)
     assert refused.value.where == store.uri
     there = {one.path for one in store.list("_versions")}

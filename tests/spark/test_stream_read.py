@@ -122,5 +122,5 @@ def test_a_checkpoint_of_another_table_is_refused(
 ) -> None:
     other = weir.create(tmp_path / "other", SCHEMA, primary_key="id", fsync=False)
     to_files(changes(spark, other), tmp_path)
-    with pytest.raises(PySparkException, match="the token is of the table"):
+    with pytest.raises(PySparkException, match="the token belongs to table"):
         to_files(changes(spark, table), tmp_path)

@@ -363,7 +363,7 @@ def test_a_checkpoint_of_another_table_or_source_is_refused(table: weir.Table, t
     theirs.batches()
     engine = Engine(table, {}, offsets=theirs.offsets, done=theirs.done)
     engine.start()
-    with pytest.raises(InputError, match="the token is of the table"):
+    with pytest.raises(InputError, match="the token belongs to table"):
         engine.batches()
     strange = Engine(table, {}, offsets=['{"index": 5}'], done=1)
     strange.start()

@@ -151,7 +151,7 @@ def test_unsupported_schemes_say_what_is_supported() -> None:
 
 @pytest.mark.parametrize("uri", [None, 7, b"/data"])
 def test_locations_that_are_no_text(uri: Any) -> None:
-    with pytest.raises(UriError, match="no text"):
+    with pytest.raises(UriError, match="neither text"):
         open_store(uri)
 
 

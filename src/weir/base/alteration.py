@@ -158,7 +158,7 @@ class Alteration:
                 check_new_column(pa.field(name, pa.null()))
             if name == path.rpartition(".")[2]:
                 raise SchemaError(
-                    f"column {path!r} is called so already", where=path, hint="Leave it out of rename"
+                    f"column {path!r} already has this name", where=path, hint="Leave it out of rename"
                 )
         for one in self.add:
             _refuse_in_large_list(one.name, known)
@@ -168,9 +168,9 @@ class Alteration:
         if builder.missing_parents:
             path = builder.missing_parents[0]
             raise SchemaError(
-                f"column {path!r} cannot be added: {path.rpartition('.')[0]!r} is no struct of the table",
+                f"column {path!r} cannot be added: {path.rpartition('.')[0]!r} is not a struct of the table",
                 where=path,
-                hint="A name with dots stands for a field of a struct that there is",
+                hint="A dotted name means a field of an existing struct",
             )
         if not fields:
             raise SchemaError("a table needs at least one column", where=", ".join(self.drop))
@@ -281,7 +281,7 @@ def _check_new(one: pa.Field) -> None:
     check_new_column(one)
     if not one.nullable:
         raise SchemaError(
-            f"the new column {one.name!r} cannot be without nulls: it is null in all rows there are",
+            f"the new column {one.name!r} cannot be without nulls: it is null in all existing rows",
             where=one.name,
             hint="Add it as nullable",
         )

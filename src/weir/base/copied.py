@@ -128,5 +128,5 @@ def publish_copy(base: BaseTable, target: ObjectStore, details: IndexDetails) ->
             raise storage_failure(error, "building the clone", where=target.uri) from error
         version = publish_version(target, scratch, manifest.version + 1, counts_down=manifest.counts_down)
     if version is None:
-        raise ConflictError("somebody else has made a table at the same place", where=target.uri)
+        raise ConflictError("another process has created a table at the same location", where=target.uri)
     return BaseTable.open(target)

@@ -346,7 +346,7 @@ def _check_shard_specs(shard_specs: Sequence[ShardSpec], known: Mapping[str, int
                 columns = ", ".join(f"{name} = {number}" for name, number in known.items())
                 raise ShardingError(
                     f"field {item.field_id!r} of shard spec {spec.spec_id} is computed from the column "
-                    f"with id {unknown[0]}, and the table has none",
+                    f"with id {unknown[0]}, which the table does not have",
                     hint=f"Columns: {columns}",
                 )
 
@@ -361,9 +361,9 @@ def _refuse_existing(store: ObjectStore) -> None:
     if shards:
         # A new table would take their rows for its own.
         raise TableExistsError(
-            f"there are {len(shards)} shards of a former table and no Lance dataset",
+            f"there are {len(shards)} shards of a former table but no Lance dataset",
             where=f"{store.uri}/{layout.MEM_WAL}",
-            hint="Delete what is left of it, or choose another location",
+            hint="Delete its remains, or choose another location",
         )
 
 

@@ -51,14 +51,14 @@ def chosen_expiry(
     if expire_by is None:
         if expire_after is not None:
             raise OptionError(
-                "expire_after counts from the time in a column, and none is named",
+                "expire_after counts from the time in a column, but no column is named",
                 where="expire_after",
                 hint="Name it: expire_by=",
             )
         return None
     if not isinstance(expire_by, str) or expire_by not in schema.names:
         raise SchemaError(
-            f"rows are to expire by a column {expire_by!r} that there is not",
+            f"there is no column {expire_by!r} by which rows could expire",
             where=str(expire_by),
             hint=f"Columns: {', '.join(schema.names)}",
         )
@@ -67,13 +67,13 @@ def chosen_expiry(
         raise SchemaError(
             f"rows cannot expire by a column of the type {kind}",
             where=expire_by,
-            hint="A timestamp or a date says when",
+            hint="Use a timestamp or a date",
         )
     if engine is not None and engine.kind is not EngineKind.LAST_ROW:
         raise OptionError(
-            f"with {engine.kind} a row is made of all versions of its key, and what had expired would come "
-            "back with the next one",
+            f"with {engine.kind} a row combines all versions of its key, so that expired values would return "
+            "with the next one",
             where="expire_by",
-            hint="Leave the merge engine away, or delete rows yourself",
+            hint="Leave out the merge engine, or delete rows yourself",
         )
     return Expiry(expire_by, expire_after or timedelta(0))

@@ -169,7 +169,7 @@ def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) ->
         return
     for one in compared(store, recorded_checksums(store, paths) if paths else {}):
         raise CorruptionError(
-            f"{doing} would carry damage on: {one.problem}",
+            f"{doing} would copy the damage: {one.problem}",
             where=f"{store.uri}/{one.path}",
             hint="Restore the file from a backup; weir verify names all that are damaged",
         )

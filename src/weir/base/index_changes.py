@@ -54,9 +54,9 @@ def free_index_name(base: BaseTable, column: str, kind: IndexKind) -> str:
     for index in existing:
         if index.column == column and index.definition is not None and index.definition.kind is kind:
             raise IndexExistsError(
-                f"column {column!r} has an index of kind {kind} already, {index.name!r}",
+                f"column {column!r} already has an index of kind {kind}, {index.name!r}",
                 where=base.uri,
-                hint=f"Name it to have it built anew: name={index.name!r}, replace=True",
+                hint=f"Name it to rebuild it: name={index.name!r}, replace=True",
             )
     taken = {index.name for index in existing}
     name = f"{column}_idx"
@@ -112,7 +112,7 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
                 f"the index {definition.name!r} of kind {definition.kind} cannot be built: "
                 f"{library_message(error)}",
                 where=definition.column,
-                hint="Change its parameters, or take another kind",
+                hint="Change its parameters, or choose another kind",
             ) from error
         if not _is_as_before(base.dataset, dataset, definition.column):
             # The library commits it all the same, and cannot read the table by it, or passes over rows.
@@ -188,10 +188,10 @@ def _refuse_taken_name(base: BaseTable, definition: IndexDefinition, replace: bo
             continue
         if not replace:
             raise IndexExistsError(
-                f"the table has an index {index.name!r} already, of kind {index.library_kind} on "
+                f"the table already has an index {index.name!r}, of kind {index.library_kind} on "
                 f"{index.column!r}",
                 where=base.uri,
-                hint="Give another name, or replace=True to build it anew",
+                hint="Give another name, or replace=True to rebuild it",
             )
         if index.name in key_index_names(base.dataset, base.primary_key).values() and (
             definition.column,

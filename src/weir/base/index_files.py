@@ -41,8 +41,8 @@ def refuse_damaged_indexes(base: BaseTable, names: Collection[str] | None = None
         base,
         names,
         lambda _: True,
-        because=f"{doing} would carry damage on",
-        hint="weir repair builds the index anew from the rows",
+        because=f"{doing} would copy the damage",
+        hint="weir repair rebuilds the index from the rows",
     )
 
 

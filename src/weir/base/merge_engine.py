@@ -62,9 +62,9 @@ def chosen_engine(
     if sequence_by is not None:
         if engine is not None and engine.kind is not EngineKind.LAST_ROW:
             raise OptionError(
-                f"sequence_by says which row of a key wins, and with {engine.kind} none does as a whole",
+                f"sequence_by says which row of a key wins, but with {engine.kind} no row wins as a whole",
                 where="sequence_by",
-                hint="Leave it away; weir.MergeEngine.partial_update takes sequence groups",
+                hint="Leave it out; weir.MergeEngine.partial_update takes sequence groups",
             )
         engine = replace(engine or MergeEngine(EngineKind.LAST_ROW), sequence_by=sequence_by)
     if engine is None or (engine.kind is EngineKind.LAST_ROW and engine.sequence_by is None):
@@ -78,7 +78,7 @@ def _check_columns(engine: MergeEngine, schema: pa.Schema, primary_key: tuple[st
     for name in named:
         if name not in schema.names:
             raise SchemaError(
-                f"the merge engine names a column {name!r} that there is not",
+                f"the merge engine names a column {name!r} that does not exist",
                 where=name,
                 hint=f"The columns are {', '.join(schema.names)}",
             )
@@ -141,6 +141,6 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 def _unfit(field: pa.Field, what: str, wanted: str) -> SchemaError:
     return SchemaError(
-        f"the column {field.name!r} of type {field.type} cannot serve as {what}: it has to be {wanted}",
+        f"the column {field.name!r} of type {field.type} cannot serve as {what}: it must be {wanted}",
         where=field.name,
     )

@@ -59,8 +59,8 @@ def _has_newer(store: ObjectStore, version: int) -> bool:
 def restored_meanwhile(where: str, version: int) -> ConflictError:
     """Return the error for a commit on top of a version that is gone, with nothing newer in its place."""
     return ConflictError(
-        f"version {version} of the table is not there any more, which this was about to be committed above: "
-        "a backup was put in the place of the table, or it was removed",
+        f"version {version} of the table, on which this commit builds, no longer exists: a backup was "
+        "restored in place of the table, or the table was removed",
         where=where,
-        hint="Nothing was committed. Run it again, on the table that is there now",
+        hint="Nothing was committed. Run it again, on the present table",
     )

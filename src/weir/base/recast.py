@@ -100,9 +100,9 @@ class Recast:
     def _write(self, fragment: LanceFragment, like: DataFile) -> DataFile:
         if not like.file_major_version:
             raise SchemaError(
-                "the table has data in Lance's first file format, which takes no wider columns",
+                "the table has data in Lance's first file format, in which columns cannot be widened",
                 where=", ".join(self._names),
-                hint="Write the table anew in a newer format",
+                hint="Rewrite the table in a newer format",
             )
         version = f"{like.file_major_version}.{like.file_minor_version}"
         layout = self._layout(version)

@@ -421,4 +421,4 @@ def _try_out(place: str) -> None:
 
 def _check(found: object, expected: object) -> None:
     if found != expected:
-        raise ValueError(f"the library has come to {found!r} and not to {expected!r}")
+        raise ValueError(f"the library arrived at {found!r} instead of {expected!r}")

@@ -286,7 +286,7 @@ def check_new_column(field: pa.Field) -> None:
         raise SchemaError(
             f"the column name {field.name!r} is reserved: the change feed adds a column of that name",
             where=field.name,
-            hint=f"Call it something else than {', '.join(sorted(FEED_NAMES))}",
+            hint=f"Choose a name other than {', '.join(sorted(FEED_NAMES))}",
         )
     _check_lengths(field)
 

@@ -71,7 +71,7 @@ def check_type(kind: pa.DataType, path: str, *, levels: int = _MOST_LEVELS) -> N
         raise SchemaError(
             f"a column is nested more than {_MOST_LEVELS} levels deep",
             where=path,
-            hint="Keep what is nested so deeply as JSON in a text column",
+            hint="Store the deeply nested part as JSON in a text column",
         )
     if types.is_dictionary(kind) and kind.index_type.bit_width < 32:
         raise SchemaError(
@@ -156,7 +156,7 @@ def _unheld(path: str, kind: pa.DataType, why: str, since: str) -> SchemaError:
     return SchemaError(
         f"column {path!r} is {kind}, and {why}",
         where=path,
-        hint=f"Write the dataset anew with data_storage_version={since!r} or newer, and adopt that",
+        hint=f"Rewrite the dataset with data_storage_version={since!r} or newer, and adopt that",
     )
 
 

@@ -287,7 +287,7 @@ class BaseTable:
             raise TableNotFoundError(
                 f"the table is being removed, since {details.writer_config_defaults[DROPPED][:40]}",
                 where=store.uri,
-                hint="weir drop, once more, removes what is left of it",
+                hint="Run weir drop again to remove what is left of it",
             )
         _refuse_unknown_features(details, store)
         segments = manifest.index_segments()
@@ -680,10 +680,9 @@ class BaseTable:
         found = self if version == self.version else self._at(version)
         if not found.version_identity.startswith(identity):
             raise SnapshotExpiredError(
-                f"version {version} of the table is another one than the one asked for, "
-                "which a loss of power has taken",
+                f"version {version} of the table is not the one asked for, which was lost in a power failure",
                 where=self.uri,
-                hint="What was acknowledged is in the latest version; take a new snapshot of it",
+                hint="Every acknowledged row is in the latest version; take a new snapshot of it",
             )
         return found
 
@@ -707,9 +706,9 @@ def _refuse_unknown_features(details: IndexDetails, store: ObjectStore) -> None:
     unknown = [name for name in details.features if name not in KNOWN_FEATURES]
     if unknown:
         raise UnknownFeatureError(
-            f"the table uses what this version of Weir does not know: {', '.join(unknown)}",
+            f"the table uses features that this version of Weir does not know: {', '.join(unknown)}",
             where=store.uri,
-            hint="Upgrade Weir: a version that knows it wrote the table",
+            hint="Upgrade Weir: a version that knows them wrote the table",
         )
 
 
@@ -849,9 +848,9 @@ def _unreadable(store: ObjectStore, version: int, error: BaseException) -> WeirE
             hint="Restore the file from a backup, or read another version",
         )
     return SnapshotExpiredError(
-        f"version {version} of the table was lost with the power: {reason}",
+        f"version {version} of the table was lost in a power failure: {reason}",
         where=manifest.where,
-        hint="What was acknowledged is in the latest version; take a new snapshot of it",
+        hint="Every acknowledged row is in the latest version; take a new snapshot of it",
     )
 
 

@@ -263,7 +263,7 @@ def _check(store: ObjectStore, found: SoundVersion) -> None:
     if missing is not None:
         raise CorruptionError(
             f"of version {newest.version}, {newest.reason}, "
-            f"and what it had merged is nowhere else: {missing}",
+            f"and the rows it had merged are nowhere else: {missing}",
             where=where,
             hint="Restore what is missing from a backup",
         )

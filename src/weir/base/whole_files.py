@@ -143,5 +143,5 @@ def tear(location: str, file: VersionFile) -> str | None:
 
 def _torn(problem: str, where: str) -> StorageError:
     return StorageError(
-        f"not all is there of what the library has written: {problem}", where=where, hint=_HINT
+        f"some of what the library has written is missing: {problem}", where=where, hint=_HINT
     )

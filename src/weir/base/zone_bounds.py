@@ -89,8 +89,8 @@ def _read(base: BaseTable, column: str, kind: pa.DataType) -> ZoneBounds | None:
         base,
         {of_column[0].name},
         lambda file: file.path.endswith(_FILE),
-        because="rows would be passed over",
-        hint="weir repair builds the index anew from the rows",
+        because="rows would be missed",
+        hint="weir repair rebuilds the index from the rows",
     )
     parts: list[pa.Table] = []
     for segment in of_column[0].segments:

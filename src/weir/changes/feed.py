@@ -280,7 +280,7 @@ class ChangeFeed:
         """
         if self._consumer is None:
             raise OptionError(
-                "a feed without a consumer has nowhere to store its place",
+                "a feed without a consumer has nowhere to store its position",
                 where="consumer",
                 hint="Pass consumer='name' to changes(), or keep feed.token yourself",
             )
@@ -298,7 +298,7 @@ class ChangeFeed:
                     f"the consumer has acknowledged more than the token: shard {done.shard_id} up to "
                     f"position {done.position}",
                     where="token",
-                    hint="What is acknowledged cannot be taken back; drop the consumer to begin anew",
+                    hint="An acknowledgement cannot be withdrawn; drop the consumer to start over",
                 )
         self._consumer.acknowledge(place)
         self._is_acknowledged = _positions(place) == _positions(self._token)
@@ -418,13 +418,13 @@ def open_feed(
     check_names(source.table.schema, before=options.before)
     if options.before and not source.table.primary_key:
         raise OptionError(
-            "no row is replaced where rows are only added, so that none was there before",
+            "before= asks for replaced rows, and in an append-only table no row is replaced",
             where="before",
-            hint="Leave it away",
+            hint="Leave it out",
         )
     if options.follow and until is not None:
         raise OptionError(
-            "a feed that follows has no end, so that until= contradicts it",
+            "a feed that follows has no end, which contradicts until=",
             where="until",
             hint="Pass one of them",
         )

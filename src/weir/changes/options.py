@@ -52,7 +52,7 @@ class FeedOptions:
             )
         if not self.follow:
             raise OptionError(
-                "timeout is how long a feed waits, and this one does not",
+                "timeout is how long a feed waits, but this one does not wait",
                 where="timeout",
                 hint="Pass follow=True",
             )

@@ -61,7 +61,7 @@ def check_names(schema: pa.Schema, *, before: bool) -> None:
     for name in change_schema(pa.schema([]), before=before).names:
         if name in schema.names:
             raise SchemaError(
-                f"the change feed adds a column {name!r}, and the table has one of that name",
+                f"the change feed adds a column {name!r}, but the table already has one of that name",
                 where=name,
                 hint="Rename the column of the table",
             )

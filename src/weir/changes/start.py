@@ -115,7 +115,7 @@ def find_start(
     """
     if consumer is None and terms != ConsumerTerms():
         raise OptionError(
-            "max_age and max_wal_entries are limits of a consumer, and there is none",
+            "max_age and max_wal_entries are limits of a consumer, but no consumer is given",
             where="consumer",
             hint="Pass consumer='name' as well",
         )
@@ -162,7 +162,7 @@ def _check_order(start: SnapshotToken, end: SnapshotToken | None) -> None:
         raise OptionError(
             "the token to read until is older than the one to read since",
             where="until",
-            hint="Were the two exchanged?",
+            hint="Were the two swapped?",
         )
 
 

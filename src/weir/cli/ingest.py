@@ -193,7 +193,7 @@ def ingest(
     started = time.monotonic()
     if options.op_column is not None and options.op_column in table.schema.names:
         raise OptionError(
-            f"column {options.op_column!r} is a column of the table and cannot say what to do with a row",
+            f"column {options.op_column!r} is a column of the table, so it cannot say what to do with a row",
             where="op-column",
         )
     if options.delete or options.op_column is not None:

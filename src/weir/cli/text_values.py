@@ -32,7 +32,7 @@ def parse_names(text: str, option: str) -> list[str]:
     """
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise OptionError(f"names with commas between them are wanted, got {text!r}", where=option)
+        raise OptionError(f"names separated by commas are expected, got {text!r}", where=option)
     return names
 
 
@@ -80,7 +80,7 @@ def parse_vector(text: str) -> object:
             f"the vector is not JSON: {error}", where="vector", hint="For example --vector '[0.1, 0.7]'"
         ) from error
     if not isinstance(value, list):
-        raise OptionError(f"the vector has to be a JSON array, got {text!r:.60}", where="vector")
+        raise OptionError(f"the vector must be a JSON array, got {text!r:.60}", where="vector")
     return value
 
 

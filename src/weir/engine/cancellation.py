@@ -26,7 +26,7 @@ class Cancellation:
     ...     cancellation.cancel()
     ...     check_cancelled()
     Traceback (most recent call last):
-    weir.errors.ReadCancelledError: nobody waits for the read any more
+    weir.errors.ReadCancelledError: the caller no longer waits for the read
     """
 
     __slots__ = ("is_cancelled",)
@@ -66,4 +66,4 @@ def check_cancelled() -> None:
     """
     current = _current.get()
     if current is not None and current.is_cancelled:
-        raise ReadCancelledError("nobody waits for the read any more")
+        raise ReadCancelledError("the caller no longer waits for the read")

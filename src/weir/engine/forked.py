@@ -33,8 +33,8 @@ def refuse_forked() -> None:
     """
     if _state["forked"]:
         raise ForkedProcessError(
-            "this process was forked from one that had opened a table: the threads that read and write "
-            "did not come along",
-            hint='Start processes anew: multiprocessing.get_context("forkserver") or "spawn", in PyTorch '
+            "this process was forked from one that had opened a table: a fork has no copy of the threads "
+            "that read and write",
+            hint='Start processes with multiprocessing.get_context("forkserver") or "spawn", in PyTorch with '
             'DataLoader(..., multiprocessing_context="forkserver"); tables and scans can be pickled',
         )

@@ -64,9 +64,9 @@ def regions_to_change(store: ObjectStore, manifest: TableManifest) -> FirstIndex
     details = regions_of(manifest)
     if details is None:
         raise FencedError(
-            "the table has no regions any more: it was upgraded",
+            "the table no longer has regions: it was upgraded",
             where=store.uri,
-            hint="Open it with weir.open and write to it as to a table of today",
+            hint="Open it with weir.open and write to it as to any table",
         )
     return details
 
@@ -76,5 +76,5 @@ def too_many_races(store: ObjectStore) -> ConflictError:
     return ConflictError(
         f"the table changed during each of {MAX_ATTEMPTS} attempts to change its regions",
         where=store.uri,
-        hint="Write to it from fewer processes at once",
+        hint="Write to it from fewer processes at a time",
     )

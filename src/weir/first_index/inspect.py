@@ -43,9 +43,9 @@ def inspect_regions(store: ObjectStore, what: str | None = None, *, rows: bool =
     details = regions_of(manifest)
     if details is None:
         raise OptionError(
-            f"{what[:200]!r} cannot be looked at: the table has no regions",
+            f"{what[:200]!r} cannot be inspected: the table has no regions",
             where=store.uri,
-            hint="It is one of today, and has shards",
+            hint="It is a table of the current form, with shards",
         )
     mem_wal, entry = _found(store, details, what.removeprefix(_PREFIX).rstrip("/"))
     if entry is None:
@@ -64,7 +64,7 @@ def _found(store: ObjectStore, details: FirstIndexDetails, what: str) -> tuple[M
     if name in names and number.isascii() and number.isdecimal() and int(number) < 1 << 64:
         return names[name], int(number)
     raise OptionError(
-        f"{what[:200]!r} cannot be looked at: there is no such MemWAL",
+        f"{what[:200]!r} cannot be inspected: there is no such MemWAL",
         where=store.uri,
         hint=f"There are {', '.join(_PREFIX + one for one in sorted(names)[:20])}, and /ENTRY after each",
     )

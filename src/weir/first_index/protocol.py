@@ -69,7 +69,9 @@ def opened(
     """
     last = newest(details, region)
     if last is not None and last.state is MemWalState.OPEN:
-        raise InputError(f"{named(last)} is open, and a region has one at a time", where=last.wal_location)
+        raise InputError(
+            f"{named(last)} is open, and a region has only one at a time", where=last.wal_location
+        )
     made = MemWal(
         region,
         0 if last is None else last.generation + 1,
@@ -292,9 +294,9 @@ def merged(
 
 def _fenced(mem_wal: MemWal, owner: str) -> FencedError:
     return FencedError(
-        f"{named(mem_wal)} belongs to {mem_wal.owner_id!r}, not to {owner!r} any more",
+        f"{named(mem_wal)} belongs to {mem_wal.owner_id!r}, no longer to {owner!r}",
         where=mem_wal.wal_location,
-        hint="Another writer has claimed the region; claim it again to go on",
+        hint="Another writer has claimed the region; claim it again to continue",
     )
 
 

@@ -174,7 +174,7 @@ def _in_place(store: ObjectStore, shard_by: Sequence[ShardBy], reader: WalReader
     raise ConflictError(
         f"the table changed during each of {MAX_ATTEMPTS} attempts to upgrade it",
         where=store.uri,
-        hint="Stop what claims its regions, and upgrade it then",
+        hint="Stop what claims its regions, then upgrade it",
     )
 
 
@@ -194,9 +194,9 @@ def _refuse_leftovers(store: ObjectStore) -> None:
     shards = list_shards(store)
     if shards and store.head(_UNDER_WAY) is None:
         raise TableExistsError(
-            f"there are {len(shards)} shards, which no upgrade that was under way has left",
+            f"there are {len(shards)} shards, which no interrupted upgrade has left",
             where=f"{store.uri}/{layout.MEM_WAL}",
-            hint="Remove them if nobody needs them, or upgrade into a copy",
+            hint="Remove them if they are not needed, or upgrade into a copy",
         )
 
 
@@ -208,7 +208,9 @@ def _view(store: ObjectStore, shard_by: Sequence[ShardBy], reader: WalReader | N
         # An upgrade that has died after its last step may have left that.
         store.delete([_UNDER_WAY])
         raise TableExistsError(
-            "the table is one of today", where=store.uri, hint="There is nothing to upgrade: use it as it is"
+            "the table already has the current form",
+            where=store.uri,
+            hint="There is nothing to upgrade: use it as it is",
         )
     return view
 

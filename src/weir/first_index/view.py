@@ -46,7 +46,7 @@ def refusal(what: str, where: str) -> FirstIndexError:
     return FirstIndexError(
         f"the table has the first form of the MemWAL index: {what}",
         where=where,
-        hint="weir upgrade turns it into a table of today, in place or into a copy",
+        hint="weir upgrade converts it to the current form, in place or into a copy",
     )
 
 
@@ -295,10 +295,10 @@ def _details_of_today(
     key = primary_key_of(dataset)
     if not key:
         raise SchemaError(
-            "the table has the first form of the MemWAL index and no primary key, by which the rows of its "
-            "regions would replace those of the base table",
+            "the table has the first form of the MemWAL index and no primary key, which rows of its regions "
+            "need to replace those of the base table",
             where=store.uri,
-            hint="Say what its key is: weir upgrade with --primary-key marks its columns, for good",
+            hint="Name its key: weir upgrade with --primary-key marks the columns permanently",
         )
     fields = tuple(shard_by) or (unsharded(),)
     spec = build_spec(fields, dataset.schema, key, all_field_ids(dataset.lance_schema))

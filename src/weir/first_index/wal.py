@@ -81,9 +81,9 @@ class RegionWal:
             data = store.get(path)
         except ObjectNotFoundError as error:
             raise CorruptionError(
-                f"entry {entry} of the WAL of {named(mem_wal)} is listed and not there",
+                f"entry {entry} of the WAL of {named(mem_wal)} is listed but missing",
                 where=where,
-                hint="Look for a copy of the WAL; what it held is not in the table",
+                hint="Look for a copy of the WAL; its rows are not in the table",
             ) from error
         found = wal_entry.decode(data, where=where)
         if found.header.generation != mem_wal.generation:
@@ -204,6 +204,6 @@ def read_entry(
             raise CorruptionError(
                 f"{nulls} rows of entry {entry} of {named(mem_wal)} have no key in column {name!r}",
                 where=where,
-                hint="Have them replaced by the program that wrote them",
+                hint="Let the program that wrote them replace them",
             )
     return rows

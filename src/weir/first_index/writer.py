@@ -162,7 +162,7 @@ class RegionWriter:
         view = base_only(store)
         if view is None:
             raise TableError(
-                "the table has no regions: it is one of today",
+                "the table has no regions: it has the current form",
                 where=store.uri,
                 hint="Open it with weir.open and write to it",
             )
@@ -281,7 +281,7 @@ class RegionWriter:
                 continue  # of a writer that has died, or is being fenced: a hole in the list
             return entry
         raise ConflictError(
-            f"somebody else has written each of the {_MOST_HOLES} entries from {first} on, and listed none",
+            f"another writer has written each of the {_MOST_HOLES} entries from {first} on, and listed none",
             where=mem_wal.wal_location,
             hint="Stop that writer, and claim the region again",
         )

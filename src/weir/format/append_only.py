@@ -84,6 +84,6 @@ def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> 
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
-            f"what is recorded of appending under {APPEND_ONLY} cannot be read: {text[:80]!r}", where=where
+            f"the append-only setting under {APPEND_ONLY} cannot be read: {text[:80]!r}", where=where
         ) from error
     return AppendOnly(sort_by, unique)

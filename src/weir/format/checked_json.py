@@ -41,7 +41,7 @@ def encode(members: Mapping[str, Any], *, sort: bool = True) -> bytes:
     }
     """
     if _CHECKSUM in members:
-        raise ValueError(f"the member {_CHECKSUM!r} is the format's own")
+        raise ValueError(f"the member {_CHECKSUM!r} is reserved for the format")
     whole = {_CHECKSUM: _checksum(members), **members}
     return (json.dumps(whole, indent=2, sort_keys=sort, allow_nan=False) + "\n").encode()
 
@@ -79,7 +79,7 @@ def decode(data: Bytes, *, where: str, unchecked_format: int | None = None) -> d
     try:
         actual = _checksum(members)
     except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"the JSON holds what was never written: {error}", where=where) from error
+        raise CorruptionError(f"the JSON is not what was written: {error}", where=where) from error
     if written != actual:
         raise CorruptionError(f"the JSON has the checksum {actual}, but carries {written!r}", where=where)
     return members

@@ -79,7 +79,7 @@ def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     raise InputError(
         f"values of type {kind} cannot be counted by a sketch",
         where="values",
-        hint="They are numbers, texts, times or booleans; cast others to text",
+        hint="Use numbers, texts, times or booleans; cast others to text",
     )
 
 
@@ -118,7 +118,7 @@ def _read(datasketches: Any, sketch: bytes) -> Any:
         return datasketches.compact_theta_sketch.deserialize(sketch)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise InputError(
-            f"{sketch[:20]!r} is no sketch: {error}", hint="Make one by weir.sketches.of"
+            f"{sketch[:20]!r} is not a sketch: {error}", hint="Make one by weir.sketches.of"
         ) from error
 
 

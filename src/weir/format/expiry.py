@@ -127,7 +127,7 @@ def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> 
         by, after = int(value["by"]), int(value["after_micros"]) * _MICROSECOND
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CorruptionError(
-            f"what is recorded of expiry under {EXPIRY} cannot be read: {text[:80]!r}", where=where
+            f"the expiry setting under {EXPIRY} cannot be read: {text[:80]!r}", where=where
         ) from error
     if by not in names:
         raise SchemaError(

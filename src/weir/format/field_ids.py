@@ -92,7 +92,7 @@ def field_id(field: pa.Field) -> int | None:
     if text is None:
         return None
     if not text.isdigit():
-        raise CorruptionError(f"column {field.name!r} has the field id {text[:40]!r}, which is no number")
+        raise CorruptionError(f"column {field.name!r} has the field id {text[:40]!r}, which is not a number")
     return int(text)
 
 

@@ -73,4 +73,4 @@ def decode(data: Bytes, *, where: str) -> dict[str, int]:
         files = checked_json.decode(data, where=where)[_FILES]
         return {str(path): int(one, 16) for path, one in files.items()}
     except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise CorruptionError(f"these are no checksums of files: {error}", where=where) from error
+        raise CorruptionError(f"these are not checksums of files: {error}", where=where) from error

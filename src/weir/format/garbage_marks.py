@@ -164,9 +164,9 @@ def decode(data: Bytes, *, where: str) -> Marks:
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CorruptionError(
-            f"these are no marks of a garbage collection: {error!r:.80}",
+            f"these are not the marks of a garbage collection: {error!r:.80}",
             where=where,
-            hint="Delete the object: what it marks is then marked anew, and kept a horizon longer",
+            hint="Delete the object: its garbage is then marked again, and kept for another horizon",
         ) from error
 
 
@@ -198,7 +198,7 @@ def _step(members: Mapping[str, Any]) -> Step:
 
 def _number(value: object, least: int = 0) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MAX_NUMBER:
-        raise ValueError(f"{value!r:.40} is no position or version")
+        raise ValueError(f"{value!r:.40} is not a position or a version")
     return value
 
 
@@ -215,5 +215,5 @@ def _time(text: str) -> datetime:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not text")
     return value

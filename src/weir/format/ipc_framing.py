@@ -140,7 +140,7 @@ def read_frames(data: memoryview, *, where: str, limit: int | None = None) -> tu
             start = frames[-1].end
             if start > len(data) or len(metadata) != length:
                 raise CorruptionError(
-                    f"message {len(frames)} of the Arrow stream goes beyond the {len(data)} bytes there are",
+                    f"message {len(frames)} of the Arrow stream goes beyond the {len(data)} bytes present",
                     where=where,
                 )
     except (struct.error, ValueError) as error:

@@ -185,7 +185,7 @@ def _number(members: dict[str, Any], name: str, where: str) -> float:
     try:
         return float(value)
     except OverflowError as error:
-        raise CorruptionError(f"the lease has a {name} beyond all numbers", where=where) from error
+        raise CorruptionError(f"the lease has a {name} that is out of range", where=where) from error
 
 
 def _member(members: dict[str, Any], name: str, kind: type, where: str) -> Any:

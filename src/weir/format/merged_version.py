@@ -78,7 +78,7 @@ def transaction_with_marks(data: Bytes, marks: Sequence[MergedGeneration], *, wh
 
 def _mark(transaction: memwal_pb2.Transaction, marks: Sequence[MergedGeneration], where: str) -> None:
     if not transaction.HasField("update"):
-        raise CorruptionError("the transaction is none that replaces rows", where=where)
+        raise CorruptionError("the transaction does not replace rows", where=where)
     transaction.update.ClearField("merged_generations")
     for mark in marks:
         transaction.update.merged_generations.add(

@@ -60,8 +60,8 @@ def _check_size(data: memoryview, message: Message, what: str, where: str) -> No
         raise CorruptionError(f"the {what} cannot be decoded: {error}", where=where) from error
     if size > _MAX_TIMES * len(data):
         raise CorruptionError(
-            f"the {what} has {len(data)} bytes and would take about {size} in memory, which none does that "
-            "a writer has made",
+            f"the {what} has {len(data)} bytes and would take about {size} in memory, which no writer "
+            "produces",
             where=where,
         )
     with _SOUND_LOCK:

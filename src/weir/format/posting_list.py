@@ -169,5 +169,5 @@ def _ranges(sizes: Numbers, starts: Numbers | int = 0) -> Numbers:
 
 def _damaged(where: str, message: str) -> CorruptionError:
     return CorruptionError(
-        f"the full-text index cannot be read: {message}", where=where, hint="Create the index anew"
+        f"the full-text index cannot be read: {message}", where=where, hint="Create the index again"
     )

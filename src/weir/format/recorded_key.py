@@ -57,7 +57,7 @@ def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> 
         numbers = [int(number) for number in value["columns"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptionError(
-            f"what is recorded of the primary key under {PRIMARY_KEY} cannot be read: {text[:80]!r}",
+            f"the primary key recorded under {PRIMARY_KEY} cannot be read: {text[:80]!r}",
             where=where,
         ) from error
     if not names.keys() >= set(numbers):

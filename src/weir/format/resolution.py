@@ -380,5 +380,5 @@ def _column(batch: pa.RecordBatch, source: pa.Field | None, where: str) -> pa.Ar
         return None
     at = batch.schema.get_field_index(source.name)
     if at < 0:
-        raise CorruptionError(f"the column {source.name!r} is missing in what was read", where=where)
+        raise CorruptionError(f"the column {source.name!r} is missing from what was read", where=where)
     return batch.column(at)

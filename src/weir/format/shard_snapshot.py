@@ -148,7 +148,7 @@ def from_table(table: pa.Table, *, where: str) -> tuple[ShardManifest, ...]:
             manifests.append(_manifest(row, tuple(one for one in fields if one is not None)))
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptionError(
-                f"the shard snapshot has a row that is no manifest: {error}", where=where
+                f"the shard snapshot has a row that is not a manifest: {error}", where=where
             ) from error
     if len({one.shard_id for one in manifests}) < len(manifests):
         raise CorruptionError("the shard snapshot has two rows of one shard", where=where)

@@ -291,7 +291,7 @@ def _decoded(body: bytes) -> SnapshotToken:
         shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
     instant = data.varint() if flags & _Flags.INSTANT else None
     if not data.is_used_up:
-        raise ValueError("more follows after its end")
+        raise ValueError("data follows its end")
     return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp, instant)
 
 
@@ -316,7 +316,7 @@ def _next_shard_id(data: ByteReader) -> UUID:
     if kind == _OTHER_ID:
         return UUID(bytes=data.take(_UUID_BYTES))
     if kind >= _FIRST_BUCKET + MOST_BUCKETS:
-        raise ValueError("it has a shard of a bucket that there cannot be")
+        raise ValueError("it has a shard of an impossible bucket")
     return UNSHARDED if kind == _UNSHARDED else bucket_shard_id(kind - _FIRST_BUCKET)
 
 
@@ -337,5 +337,5 @@ def _decoded_before(body: bytes, prefix: str) -> SnapshotToken:
         shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
     instant = data.varint() if prefix == "w4." else None
     if not data.is_used_up:
-        raise ValueError("more follows after its end")
+        raise ValueError("data follows its end")
     return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp, instant)

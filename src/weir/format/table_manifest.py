@@ -215,9 +215,7 @@ def _text(name: bytes, where: str) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError as error:
-        raise CorruptionError(
-            "a file of the data or of indexes has a name that is no text", where=where
-        ) from error
+        raise CorruptionError("a data or index file has a name that is not text", where=where) from error
 
 
 def _deletion_path(fragment_id: int, file: memwal_pb2.DeletionFile) -> str:
@@ -374,7 +372,7 @@ def read_sections(
     for start in sorted(starts):
         at = start + _LENGTH.size + _LENGTH.unpack_from(view, start)[0] if start == at else -1
     if at != _head_offset(view, where):
-        raise CorruptionError("the table manifest has parts that are not known", where=where)
+        raise CorruptionError("the table manifest has unknown parts", where=where)
     return section, transaction
 
 

@@ -76,7 +76,7 @@ class U64Segment:
         """
         listed = list(numbers)
         if any(not 0 <= number < _LIMIT for number in listed):
-            raise InputError("a number of a segment is of 64 bits and not below 0")
+            raise InputError("a number of a segment must fit 64 bits and not be negative")
         array = np.array(listed, np.uint64)
         if not array.size:
             return cls()
@@ -244,7 +244,7 @@ def decode(data: Bytes, *, where: str) -> U64Segment:
     kind, stored = message.WhichOneof("segment"), bytes(data)
     if kind is None:
         if stored:
-            raise CorruptionError("the segment is of a form that is not known", where=where)
+            raise CorruptionError("the segment has an unknown form", where=where)
         return U64Segment(encoded=stored)
     if kind in {"sorted_array", "array"}:
         array = _decode_array(message.array if kind == "array" else message.sorted_array, where)
@@ -260,7 +260,7 @@ def decode(data: Bytes, *, where: str) -> U64Segment:
         holes = _decode_array(ranged.holes, where)
         inside = not holes.size or (start <= int(holes[0]) and int(holes[-1]) < end)
         if not _ascends(holes) or not inside:
-            raise CorruptionError("the holes of the segment are out of order or of its range", where=where)
+            raise CorruptionError("the holes of the segment are out of order or out of range", where=where)
     elif kind == "range_with_bitmap":
         holes = _holes(ranged.bitmap, start, end, where)
     return U64Segment(start, end, holes, encoded=stored)
@@ -278,7 +278,7 @@ def _holes(bitmap: bytes, start: int, end: int, where: str) -> _Numbers:
 def _decode_array(message: proto.EncodedU64Array, where: str) -> _Numbers:
     kind = message.WhichOneof("array")
     if kind is None:
-        raise CorruptionError("an array of the segment is of a form that is not known", where=where)
+        raise CorruptionError("an array of the segment has an unknown form", where=where)
     kept = getattr(message, kind)
     width, data = {"u16_array": 2, "u32_array": 4, "u64_array": 8}[kind], b""
     data = kept.values if kind == "u64_array" else kept.offsets

@@ -68,10 +68,12 @@ def read_quantiser(metadata: Mapping[str, bytes], *, where: str) -> Quantiser:
             codebook_buffer=int(told["codebook_position"]),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise CorruptionError(f"a vector index does not say how it codes: {error!r}", where=where) from error
+        raise CorruptionError(
+            f"a vector index does not record its encoding: {error!r}", where=where
+        ) from error
     if found.num_sub_vectors < 1 or found.dimension % found.num_sub_vectors:
         raise CorruptionError(
-            f"vectors of length {found.dimension} cannot be cut into {found.num_sub_vectors} parts",
+            f"vectors of length {found.dimension} cannot be split into {found.num_sub_vectors} parts",
             where=where,
         )
     return found
@@ -88,7 +90,7 @@ def partitions_buffer(metadata: Mapping[str, bytes], *, where: str) -> int:
     try:
         return int(metadata["lance:ivf"])
     except (KeyError, ValueError) as error:
-        raise CorruptionError("a vector index does not say where its partitions are", where=where) from error
+        raise CorruptionError("a vector index does not record its partitions", where=where) from error
 
 
 def decode_partition_sizes(data: Bytes, *, where: str) -> npt.NDArray[np.int64]:

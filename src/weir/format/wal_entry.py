@@ -118,7 +118,7 @@ def wal_schema(table_schema: pa.Schema) -> pa.Schema:
     """
     if TOMBSTONE in table_schema.names:
         raise SchemaError(
-            f"the table has a column {TOMBSTONE!r}", hint="The name is reserved: rename the column"
+            f"the table has a column {TOMBSTONE!r}", hint="This name is reserved: rename the column"
         )
     return table_schema.append(pa.field(TOMBSTONE, pa.bool_(), nullable=False))
 

@@ -247,7 +247,7 @@ def _read_published(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]
     try:
         return tuple(layout.check_name(name) for name in text.decode().split(","))
     except (InputError, UnicodeDecodeError) as error:
-        raise CorruptionError("the WAL entry names no generations that can be", where=where) from error
+        raise CorruptionError("the WAL entry names impossible generations", where=where) from error
 
 
 def _read_claim(text: bytes | None, where: str) -> str | None:

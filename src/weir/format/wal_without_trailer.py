@@ -106,4 +106,4 @@ def _check_frames(view: memoryview, where: str) -> None:
         if frame.compressed:
             raise CorruptionError("the WAL entry has a compressed body, which no writer makes", where=where)
     if frames[-1].end + len(END_OF_STREAM) != len(view):
-        raise CorruptionError("the WAL entry goes on after the end of its stream", where=where)
+        raise CorruptionError("the WAL entry continues after the end of its stream", where=where)

@@ -133,9 +133,9 @@ class IndexPolicy:
             for definition in self._definitions(schema.field(column), sample):
                 return definition
             raise IndexDefinitionError(
-                f"nothing tells which index a column of type {schema.field(column).type} is to have",
+                f"the kind of index cannot be inferred for a column of type {schema.field(column).type}",
                 where=column,
-                hint="Name the kind; of text, the rows tell it once there are some",
+                hint="Name the kind; for text, it can be inferred once there are rows",
             )
         raise IndexDefinitionError(
             f"the table has no column {column!r}",

@@ -201,7 +201,7 @@ def _refuse_gone(
             f"the manifest of shard {shard_id} is gone: its version hint says {hint.version}, and "
             + ("there is none" if found is None else f"the newest there is has version {found.version}"),
             where=f"{store.uri}/{layout.manifest_path(shard_id, hint.version)}",
-            hint="Restore it from a backup; what was committed with it cannot be found without",
+            hint="Restore it from a backup; what was committed with it cannot be found without it",
         )
 
 
@@ -288,9 +288,9 @@ def refuse_another_history(store: ObjectStore, known: ShardManifest) -> None:
     versions = _listed_versions(store, known.shard_id)
     if versions and max(versions) <= known.version:
         raise FencedError(
-            f"manifest {known.version} of shard {known.shard_id} is gone, and none that is there is newer",
+            f"manifest {known.version} of shard {known.shard_id} is gone, and no newer one exists",
             where=f"{store.uri}/{layout.manifest_path(known.shard_id, known.version)}",
-            hint="A backup was put in the place of the table: open a new writer to go on from it",
+            hint="A backup was restored in place of the table: open a new writer to continue from it",
         )
 
 
@@ -356,5 +356,5 @@ def update_manifest(
     raise ConflictError(
         f"the manifest of shard {shard_id} kept changing during {_MAX_COMMIT_ATTEMPTS} attempts",
         where=store.uri,
-        hint="Look for several processes that claim the same shard in turns",
+        hint="Look for several processes that claim the same shard in turn",
     )

@@ -47,9 +47,9 @@ def entry_lost(store: ObjectStore, shard_id: UUID, position: int, recorded: int,
         What records it: "its lease".
     """
     return CorruptionError(
-        f"the log of shard {shard_id} has no entry at position {position}, and {by} says that it has reached "
+        f"the log of shard {shard_id} has no entry at position {position}, but {by} says that it has reached "
         f"{recorded}",
         where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
-        hint="Rows that were acknowledged are gone: restore the entry from a backup. To go on without them, "
-        "open a writer with takeover=True",
+        hint="Acknowledged rows are gone: restore the entry from a backup. To continue without them, open a "
+        "writer with takeover=True",
     )

@@ -53,8 +53,8 @@ def recorded_sources(store: ObjectStore, wal: Wal, latest: ShardManifest) -> Sou
         position = item.position
     if position < last:
         raise CorruptionError(
-            f"log entries are gone that tell which repeatable writes shard {latest.shard_id} has: its newest "
-            f"manifest does not, version {record.version} does up to position "
+            f"log entries that record repeatable writes of shard {latest.shard_id} are gone: its newest "
+            f"manifest does not record them, version {record.version} does up to position "
             f"{record.replay_after_wal_entry_position}, and replay starts after {last}",
             where=wal.where(position + 1),
             hint="Restore the log entry from a backup",

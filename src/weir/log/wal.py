@@ -336,10 +336,11 @@ class Wal:
             # Once it is moved aside, another entry may be there.
             self.forget((position,))
             raise CorruptionError(
-                "the WAL entry is of a writer that was stopped before: it cannot follow the one before it",
+                "the WAL entry comes from a writer that was fenced earlier: it cannot follow the one before "
+                "it",
                 where=self.where(position),
                 hint="A backup was restored while that writer had the table open. What it wrote after that "
-                "counts for nothing: weir repair moves it out of the way",
+                "does not count: weir repair sets it aside",
             )
 
     def _remembered(self, position: int) -> WalEntry | None:

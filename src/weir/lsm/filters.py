@@ -59,7 +59,7 @@ def check_filter(schema: pa.Schema, text: str) -> None:
     system = (named & _SYSTEM_COLUMNS).difference(schema.names)
     if system:
         raise FilterError(
-            f"the filter names {min(system)}, which is a place in one file and nothing of the row",
+            f"the filter names {min(system)}, which is a place in a file and not part of the row",
             where="filter",
             hint=f"The columns are {', '.join(schema.names)}",
         )

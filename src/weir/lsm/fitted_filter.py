@@ -307,7 +307,7 @@ class _Fits:
             written = repr(literal.value) if literal.is_text else literal.value
             detail = f": {error}" if type(error) is ValueError else ""
             raise FilterError(
-                f"{written} is no {self.grid.what}, and it is compared with the column "
+                f"{written} is not a {self.grid.what}, but is compared with the column "
                 f"{self.column.text}, of type {self.column.kind}{detail}",
                 where="filter",
             ) from error
@@ -469,7 +469,7 @@ def _instants(kind: pa.DataType) -> _Grid:
             raise ValueError("a time is written as '2026-01-31 12:00:00'")
         has_zone = len(literal.value) > 10 and _ZONE.search(literal.value[10:]) is not None
         if has_zone and kind.tz is None:
-            raise ValueError("it has a time zone, and the column has none")
+            raise ValueError("it has a time zone, but the column has none")
         # Nanoseconds end in the year 2262.
         unit = "ns" if _NANOSECONDS.search(literal.value) else "us"
         if has_zone:

@@ -290,9 +290,9 @@ def _beyond(values: pa.ChunkedArray, groups: _Groups) -> dict[int, int]:
 def _too_large(field: pa.Field, key: pa.Table) -> InputError:
     named = ", ".join(f"{name} = {value!r}" for name, value in key.to_pylist()[0].items())
     return InputError(
-        f"the sum of the row {named} has reached the last number of its type, {field.type}",
+        f"the sum of the row {named} is out of range for its type, {field.type}",
         where=field.name,
-        hint="Delete the row: its sums begin anew. A float64 has room for larger ones, and loses digits",
+        hint="Delete the row: its sums then start over. A float64 holds larger sums, but loses digits",
     )
 
 

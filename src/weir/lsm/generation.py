@@ -150,7 +150,7 @@ class Generation:
                 raise
             raise CorruptionError(
                 f"generation {self.flushed.generation} of shard {self.shard_id} is listed in the shard "
-                f"manifest and cannot be opened: {library_message(error)}",
+                f"manifest but cannot be opened: {library_message(error)}",
                 where=damaged_file(self.uri),
                 hint="If its files were deleted by hand, restore them; its rows are nowhere else",
             ) from error
@@ -200,7 +200,7 @@ class Generation:
         found = xxhash.xxh64_intdigest(memoryview(data))
         if found != written:
             raise CorruptionError(
-                f"the bloom filter has the checksum {found:016x}, and {written:016x} was written", where=where
+                f"the bloom filter has the checksum {found:016x}, but {written:016x} was written", where=where
             )
         return loaded
 
@@ -221,7 +221,7 @@ class Generation:
                 raise CorruptionError(
                     f"the generation is that of {catalog.directory!r}",
                     where=where,
-                    hint="Directories have been moved; verify tells which",
+                    hint="Directories have been moved; weir verify names them",
                 )
             return catalog, len(data)
 

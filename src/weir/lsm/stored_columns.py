@@ -78,8 +78,8 @@ def stored_columns(
                 f"generation {flushed.generation} of shard {shard_id} has values of column {column.name!r} "
                 "from before it, or a part of it, was dropped and added again by plain Lance, and others",
                 where=f"{store.uri}/{path}",
-                hint="Nothing tells one from the other. Drop the column, add it again through Weir's alter, "
-                "and write its values anew: no other value is lost",
+                hint="They cannot be told apart. Drop the column, add it again through Weir's alter, and "
+                "write its values again: no other value is lost",
             )
     return stored_at(pa.schema(left, own.metadata), written)
 

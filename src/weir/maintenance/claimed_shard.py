@@ -72,7 +72,7 @@ def seal(base: BaseTable, writer: ShardWriter) -> ShardManifest:
 
     def sealed(latest: ShardManifest) -> ShardManifest:
         if latest.writer_epoch != writer.epoch:
-            raise FencedError(f"somebody else has claimed shard {writer.shard_id}", where=base.uri)
+            raise FencedError(f"another writer has claimed shard {writer.shard_id}", where=base.uri)
         return replace(latest, status=ShardStatus.SEALED)
 
     return update_manifest(base.store, writer.shard_id, sealed)

@@ -116,7 +116,7 @@ def _begin(target: ObjectStore) -> None:
 
 def _exists(target: ObjectStore) -> TableExistsError:
     return TableExistsError(
-        "there is a table, a Lance dataset or what one has left already",
+        "there is already a table, a Lance dataset or the remains of one",
         where=target.uri,
         hint="Choose another location, or remove it first: weir.drop",
     )
@@ -172,9 +172,9 @@ def write_shards(
         )
         if commit_manifest(target, first, after=None) is None:
             raise ConflictError(
-                "somebody else is writing the shards of the same table",
+                "another process is writing the shards of the same table",
                 where=f"{target.uri}/{layout.shard_directory(shard_id)}",
-                hint="Call again when that has come to its end",
+                hint="Try again when it has finished",
             )
         count += kept.num_rows
     return count

@@ -58,8 +58,8 @@ def missing_shards(base: BaseTable, details: IndexDetails) -> tuple[frozenset[UU
 
 def _incomplete(base: BaseTable, missing: frozenset[UUID]) -> ShardConflictError:
     return ShardConflictError(
-        f"{len(missing)} shards that have been merged are missing, {min(missing)} among them, and others are "
-        "there: the table is part of a copy, or a clone that something else has written to",
+        f"{len(missing)} shards that have been merged are missing, {min(missing)} among them, while others "
+        "exist: the table is part of a copy, or a clone that another program has written to",
         where=f"{base.uri}/{layout.MEM_WAL}",
         hint="Nothing was written. Copy the table as a whole, or clone it with weir.clone",
     )

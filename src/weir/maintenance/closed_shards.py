@@ -112,10 +112,10 @@ def _wait_out(store: ObjectStore, held: Lease, on_wait: Callable[[LeaseHeldError
     if on_wait is not None:
         on_wait(
             LeaseHeldError(
-                f"process {holder.process_id} on {holder.host} is fenced, and may not notice it before "
-                f"its lease of shard {held.shard_id} has run out, in {seconds:.0f} s",
+                f"process {holder.process_id} on {holder.host} is fenced, and may not notice before its "
+                f"lease of shard {held.shard_id} runs out, in {seconds:.0f} s",
                 where=store.uri,
-                hint="What is deleted before then, it might still write to",
+                hint="It might still write to what is deleted before then",
             )
         )
     time.sleep(seconds)

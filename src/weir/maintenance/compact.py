@@ -258,9 +258,9 @@ def _with_own_segments(base: BaseTable) -> BaseTable:
         if index.definition is None:
             raise TableError(
                 f"the index {index.name!r} lies below the table that this one was branched or cloned from, "
-                f"and Weir builds none of its kind ({index.library_kind})",
+                f"and Weir cannot build its kind ({index.library_kind})",
                 where=base.uri,
-                hint="Build it anew by the library, or drop it, and compact again",
+                hint="Rebuild it with the library, or drop it, and compact again",
             )
         rebuild_of(RebuildTask.of(base, index))
     return base.latest()

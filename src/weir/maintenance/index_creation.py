@@ -76,8 +76,8 @@ def create_index(
         if index.name == definition.name and index.definition is not None:
             return index.definition
     raise IndexNotFoundError(
-        f"the index {definition.name} was built and is gone: it has been dropped since, or its files were "
-        "torn and the version with them was set aside",
+        f"the index {definition.name} was built but is gone: it was dropped since, or its files were torn "
+        "and their version was set aside",
         where=base.uri,
         hint="List the indexes and look at the disk, then build it again",
     )

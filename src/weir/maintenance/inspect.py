@@ -251,7 +251,7 @@ def _uuid(text: str, path: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:
-        raise InputError(f"{text[:60]!r} is not the id of a shard", where=path) from error
+        raise InputError(f"{text[:60]!r} is not a shard id", where=path) from error
 
 
 def _object(store: ObjectStore, path: str, *, rows: bool) -> Description:

@@ -47,7 +47,7 @@ def refuse_leftovers(store: ObjectStore) -> None:
         raise TableExistsError(
             f"a former table has left {what} here, and its rows would become rows of this one",
             where=f"{store.uri}/{layout.MEM_WAL if shards else _OWN}",
-            hint=f"Adopt with set_aside=True to move what is left to {SET_ASIDE}",
+            hint=f"Adopt with set_aside=True to move the remains to {SET_ASIDE}",
         )
 
 

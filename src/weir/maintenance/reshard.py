@@ -84,9 +84,9 @@ def reshard(base: BaseTable, shard_by: Sequence[ShardBy], runner: Runner | None 
     def begun(details: IndexDetails) -> IndexDetails:
         if is_resharding(details):
             raise ConflictError(
-                "somebody else is sharding the table by another rule",
+                "another process is resharding the table",
                 where=base.uri,
-                hint="Call it again when that is done",
+                hint="Try again when it has finished",
             )
         manifests = [one for one in _manifests(base) if one is not None]
         return resharding_begun(details, replace(wanted, spec_id=next_spec_id(details, manifests)))

@@ -193,7 +193,8 @@ def _forget(base: BaseTable, foreign: frozenset[UUID], *, dry_run: bool, as_clon
             f"shards {names} have flushed less than is recorded as merged. Either the table is a clone, "
             "or its shards are older than its base table",
             where=base.uri,
-            hint="If it is a clone: weir repair --as-clone, or repair(as_clone=True). Else restore it whole",
+            hint="If it is a clone: weir repair --as-clone, or repair(as_clone=True). Otherwise restore the "
+            "whole table",
         )
     missing, _ = missing_shards(base, base.details)
     if not dry_run:
@@ -244,10 +245,10 @@ def _join(shards: TableShards, group: Sequence[UUID], *, prefer: UUID | None, tw
     base = shards.base.latest()
     if base.merge_engine is not None:
         raise ShardConflictError(
-            f"shards {', '.join(map(str, group))} hold the same keys, and nothing tells the order of their "
-            f"versions, which the merge engine {base.merge_engine} goes by",
+            f"shards {', '.join(map(str, group))} hold the same keys, and the merge engine "
+            f"{base.merge_engine} needs the order of their versions, which is unknown",
             where=base.uri,
-            hint="Copy the rows of each to another table, and write them in the order that is right",
+            hint="Copy the rows of each shard to another table, in the right order",
         )
     store = base.store
     kept = _kept(shards, shards.newest(), group)
@@ -305,7 +306,7 @@ def _newest_elsewhere(
             raise ShardConflictError(
                 f"{int(tied.sum())} keys, {key} among them, went to several shards at the same moment",
                 where=base.uri,
-                hint=f"Say which shard counts: prefer= one of {', '.join(map(str, ids))}",
+                hint=f"Choose the shard that counts: prefer= one of {', '.join(map(str, ids))}",
             )
         at = ids.index(prefer)
         best[tied & (times[at] == latest)] = at

@@ -53,8 +53,8 @@ def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, whe
         if up_to < task.after_generation:
             raise ConflictError(
                 f"shard {task.shard_id} is merged up to generation {up_to}, and this task starts after "
-                f"{task.after_generation}: a backup was put in the place of the table, or the merge tasks of "
-                "the shard are not run in order",
+                f"{task.after_generation}: a backup was restored in place of the table, or the merge tasks "
+                "of the shard are not run in order",
                 where=where,
                 hint="Plan the merge again, and run the tasks of a shard in order",
             )

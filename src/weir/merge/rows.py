@@ -174,9 +174,9 @@ class RunRows:
                     yield columns.apply(batch, where=where)
             if at != len(source.upserts):
                 raise CorruptionError(
-                    f"generation {source.generation} had {len(source.upserts)} rows and has {at}",
+                    f"generation {source.generation} had {len(source.upserts)} rows and now has {at}",
                     where=where,
-                    hint="Generations are immutable: something else writes there",
+                    hint="Generations are immutable: another program writes there",
                 )
 
 
@@ -319,8 +319,8 @@ def _open(task: MergeTask, flushed: FlushedGeneration) -> lance.LanceDataset:
     except LIBRARY_ERRORS as error:
         if classify(error) is LibraryFailure.ABSENT:
             raise CorruptionError(
-                f"generation {flushed.generation} is in the manifest of shard {task.shard_id} and "
-                "not on storage",
+                f"generation {flushed.generation} is in the manifest of shard {task.shard_id} but not on "
+                "storage",
                 where=where,
                 hint="Its files were deleted before it was merged: restore them from a backup",
             ) from error

@@ -254,5 +254,5 @@ def _check_answered(lost: Collection[object], doing: str, base: BaseTable) -> No
         raise RunnerError(
             f"a task that {doing} has not answered: {some}{', ...' if len(lost) > 3 else ''}",
             where=base.uri,
-            hint="Nothing was committed: merge again. A runner has to yield a result for every task",
+            hint="Nothing was committed: merge again. A runner must yield a result for every task",
         )

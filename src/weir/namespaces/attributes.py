@@ -121,7 +121,7 @@ def parse_type(text: object) -> AttributeType:
         if kind in Kind.__members__.values():
             return AttributeType(Kind(kind), is_list=text.startswith("[]"))
     raise InputError(
-        f"{text!r:.80} is no type of attribute",
+        f"{text!r:.80} is not a type of attribute",
         hint="The types are string, int, uint, float, bool, uuid, datetime, lists of these such as []string, "
         "and vectors such as [768]f32",
     )

@@ -90,10 +90,10 @@ class Catalog:
         """Return the error for a namespace whose definition is missing although it has tables."""
         path = _path(name)
         return CorruptionError(
-            f"the namespace {name!r} has lost its definition: no file names the tables of it that are there",
+            f"the namespace {name!r} has lost its definition: no file names its tables",
             where=self._store.location_of(path),
             hint=f"Restore the file, with {_DIRECTORY}/.weir-swaps beside it on a local disk, from a backup; "
-            f"or remove namespaces/{directory_of(name)} below the root, which gives up the documents",
+            f"or remove namespaces/{directory_of(name)} below the root, which abandons the documents",
         )
 
     def replace(self, name: str, definition: Definition | None, known: Known) -> Known:
@@ -113,10 +113,10 @@ class Catalog:
         except PreconditionError as error:
             found = self._found(path)
             if found is None or found[0] != data:
-                raise ConflictError("somebody else has changed the namespace", where=name) from error
+                raise ConflictError("another writer has changed the namespace", where=name) from error
             return Known(definition, found[1])  # it was this very swap, and its answer was lost (I4)
         except ObjectExistsError as error:
-            raise ConflictError("somebody else has changed the namespace", where=name) from error
+            raise ConflictError("another writer has changed the namespace", where=name) from error
 
     def _found(self, path: str) -> tuple[bytes, str] | None:
         try:
@@ -130,7 +130,7 @@ class Catalog:
         found = self.read(name)
         made, wanted = (None if one is None else one.table for one in (found.definition, definition))
         if made != wanted:
-            raise ConflictError("somebody else has changed the namespace", where=name)
+            raise ConflictError("another writer has changed the namespace", where=name)
         return found
 
     def names(self) -> Mapping[str, bool]:

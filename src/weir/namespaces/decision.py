@@ -110,7 +110,7 @@ def _refuse_doubled(upserts: pa.Table | None, patches: pa.Table | None, deletes:
     first = np.asarray(pc.index_in(every, value_set=every))
     doubled = np.flatnonzero(first != np.arange(len(every)))
     if len(doubled):
-        raise InputError(f"row {doubled[0]}: the id is in the write already, and one write has it once")
+        raise InputError(f"row {doubled[0]}: the id occurs twice in the write")
 
 
 def _refuse_missing_vectors(patches: Documents, definition: Definition) -> None:
@@ -121,7 +121,7 @@ def _refuse_missing_vectors(patches: Documents, definition: Definition) -> None:
         there = patches.given.get(attribute.name, [True] * len(values))
         for row, (value, is_given) in enumerate(zip(values, there, strict=True)):
             if is_given and value is None and attribute.name == "vector":
-                raise InputError(f"row {row}: attribute 'vector' cannot be taken away from a document")
+                raise InputError(f"row {row}: attribute 'vector' cannot be removed from a document")
 
 
 def as_deletes(ids: pa.Array | pa.ChunkedArray) -> pa.Table:
@@ -207,8 +207,8 @@ def _within(found: pa.Table, most: int, partial: bool, what: str) -> tuple[pa.Ta
         return found, False
     if not partial:
         raise InputError(
-            f"the filter takes more than {most:,} documents, which is as many as one write {what}",
-            hint="Allow it to do a part, and repeat it while documents remain",
+            f"the filter takes more than {most:,} documents, the most that one write {what}",
+            hint="Allow a partial write, and repeat it while documents remain",
         )
     return found.slice(0, most), True
 

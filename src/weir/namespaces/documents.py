@@ -72,7 +72,7 @@ def id_column(kind: Kind, ids: Sequence[Any]) -> pa.Array:
                 raise InputError(f"row {row}: an id has 1 to {_MOST_ID_BYTES} bytes, this one has {length}")
         for row, one in enumerate(ids):
             if "\0" in one:
-                raise InputError(f"row {row}: an id holds no NUL")
+                raise InputError(f"row {row}: an id cannot contain NUL")
     return column
 
 
@@ -151,7 +151,7 @@ def row_table(given: pa.Table, definition: Definition) -> pa.Table:
             there = given.column(vector.column).is_valid().to_numpy()
         if not len(there) or not there.all():
             row = int(np.argmin(there)) if len(there) else 0
-            raise InputError(f"row {row}: attribute 'vector' is {vector.type}, and every document needs one")
+            raise InputError(f"row {row}: attribute 'vector' is {vector.type}, but every document needs one")
     schema = definition.schema
     if given.num_rows * row_bytes(schema) > MOST_BYTES:
         raise InputError(

@@ -156,7 +156,7 @@ class Namespace:
             # Another process may have created the namespace since.
             if self._catalog.version(self.name) == known.version:
                 raise self._catalog.lost(self.name)
-        raise ConflictError("the namespace changes all the time", where=self.name)
+        raise ConflictError("the namespace keeps changing", where=self.name)
 
     def _renewed(self) -> Opened | None:
         known = self._known()
@@ -182,7 +182,7 @@ class Namespace:
                 f"the table of the namespace {self.name!r} is gone",
                 where=error.where,
                 hint="Restore it from a backup, with what is below catalog; or remove the definition below "
-                "catalog, which gives up the namespace",
+                "catalog, which abandons the namespace",
             ) from error
 
     def _opened_as(self, known: Known, table: weir.Table) -> Opened:
@@ -368,7 +368,7 @@ class Namespace:
             opened, is_new = self._for_write(write)
             with suppress(NamespaceNotFoundError, TableNotFoundError):
                 return work(opened, is_new)
-        raise ConflictError("the namespace is deleted all the time", where=self.name)
+        raise ConflictError("the namespace keeps being deleted", where=self.name)
 
     def _for_write(self, write: Write) -> tuple[Opened, bool]:
         """Return the table that is written, and whether the write has made the namespace."""
@@ -428,7 +428,7 @@ class Namespace:
             found = self.find()
             if found is None:
                 raise ConflictError(
-                    "the namespace was deleted while it was made", where=self.name, hint="Try again"
+                    "the namespace was deleted while it was being created", where=self.name, hint="Try again"
                 ) from None
             return found
         self._tables.forget_unnamed(self._directory, definition.table)
@@ -448,7 +448,7 @@ class Namespace:
                 opened = self.change(opened, before, definition)
             except ConflictError:
                 opened = self.opened()
-        raise ConflictError("the attributes of the namespace change all the time", where=self.name)
+        raise ConflictError("the attributes of the namespace keep changing", where=self.name)
 
     def change(self, opened: Opened, before: Definition, definition: Definition) -> Opened:
         """Give the namespace another definition: its table gets the columns and indexes first.
@@ -469,7 +469,7 @@ class Namespace:
         """
         with self._changing:
             if self._opened is not opened or opened.definition is not before:
-                raise ConflictError("somebody else has changed the namespace", where=self.name)
+                raise ConflictError("another writer has changed the namespace", where=self.name)
             table = opened.table
             added = [one for name, one in definition.attributes.items() if name not in before.attributes]
             dropped = [one for name, one in before.attributes.items() if name not in definition.attributes]
@@ -494,7 +494,7 @@ class Namespace:
 
     def _check_version(self, opened: Opened) -> None:
         if self._catalog.version(self.name) != opened.known.version:
-            raise ConflictError("somebody else has changed the namespace", where=self.name)
+            raise ConflictError("another writer has changed the namespace", where=self.name)
 
     def _decided(self, prepared: Prepared, opened: Opened) -> Written:
         # The decision and the write must be atomic: with the shard claimed first, no other writer gets in
@@ -907,7 +907,7 @@ class Namespace:
             with suppress(StorageError):
                 self._tables.forget_old(self._directory, None)
             return
-        raise ConflictError("the namespace changes all the time", where=self.name)
+        raise ConflictError("the namespace keeps changing", where=self.name)
 
     def copy_from(self, source: Namespace, at: str | None = None) -> int:
         """Make the namespace a copy of another one, as it is now or at a token; return how many documents.
@@ -921,7 +921,7 @@ class Namespace:
         with self._changing:
             known = self._known()
             if known.definition is not None:
-                raise InputError(f"there is a namespace {self.name!r} already, a copy makes a new one")
+                raise InputError(f"there is already a namespace {self.name!r}, and a copy creates a new one")
             definition = replace(
                 opened.definition,
                 table=Definition.new(Kind.UINT, Metric.COSINE).table,
@@ -940,7 +940,7 @@ class Namespace:
                 definition = _held_by(definition, table)
             made = self._published(definition, known, table)
         if made.definition.table != definition.table:
-            raise InputError(f"there is a namespace {self.name!r} already, a copy makes a new one")
+            raise InputError(f"there is already a namespace {self.name!r}, and a copy creates a new one")
         return self.count()
 
     def set_read_only(self, read_only: bool) -> None:

@@ -130,7 +130,7 @@ class Reading:
 
     def _documents(self, query: Query, sql: str | None) -> pa.Table:
         if query.rank_by is None:
-            raise InputError("a query says how documents are ranked, or what is to be told about them")
+            raise InputError("a query needs a ranking or aggregates")
         wanted = self._wanted(query)
         # The grouping attributes are needed, whether or not they are returned. An attribute that no document
         # has puts all into one group.
@@ -146,7 +146,9 @@ class Reading:
         rows = self._named(rows, query)
         for name, column in values.items():
             if name in self._definition.attributes or name == ID:
-                raise InputError(f"{name!r} is an attribute of the documents, and no name for a computed one")
+                raise InputError(
+                    f"{name!r} is an attribute of the documents, so a computed one cannot have that name"
+                )
             rows = rows.append_column(name, column)
         return rows
 
@@ -237,7 +239,7 @@ class Reading:
     def _vector_of(self, ranking: Nearest) -> Attribute:
         attribute = self._ranked_by(ranking.attribute)
         if not attribute.type.is_vector:
-            raise InputError(f"attribute {ranking.attribute!r} is {attribute.type}, and no vector")
+            raise InputError(f"attribute {ranking.attribute!r} is {attribute.type}, not a vector")
         if len(ranking.vector) != attribute.type.dimensions:
             raise InputError(
                 f"the vector has {len(ranking.vector)} dimensions, attribute {ranking.attribute!r} is "
@@ -361,7 +363,7 @@ class Reading:
         if query.rank_by is not None:
             raise InputError("a query either ranks documents or aggregates them")
         if not query.aggregates:
-            raise InputError("group_by says what the aggregates are told by: it needs some")
+            raise InputError("group_by needs aggregates")
         labels = list(query.aggregates)
         numbers = [
             f"{self._aggregate(one)} AS `%number{at}`" for at, one in enumerate(query.aggregates.values())
@@ -396,7 +398,7 @@ class Reading:
     def _check_grouped(self, name: str) -> None:
         type = self._definition.type_of(name)
         if type is not None and type.is_vector:
-            raise InputError(f"attribute {name!r} is {type}: documents are not grouped by it")
+            raise InputError(f"attribute {name!r} is {type}: documents cannot be grouped by it")
 
     def _groups_of_each(self, query: Query, where: str) -> Answer:
         """Return the aggregates of groups, some of them by list elements."""
@@ -420,7 +422,7 @@ class Reading:
             self._aggregate(number)
             is_there = number.attribute is not None and type_of(number.attribute) is not None
             if number.attribute is not None and not is_there:
-                raise InputError(f"no document has an attribute {number.attribute!r} to be told of")
+                raise InputError(f"no document has an attribute {number.attribute!r} to aggregate")
             numbers.append((number, column_of(number.attribute) if number.attribute is not None else None))
         needed = [ID, *lists.values(), *[key for key in keys if key not in lists]]
         needed += [column for _, column in numbers if column is not None]

@@ -56,7 +56,7 @@ def measure_recall(
         If there are no vectors, or the ranking is by none.
     """
     if ranking is not None and not isinstance(ranking, Nearest):
-        raise InputError("recall is that of rankings by vector")
+        raise InputError("recall is defined for rankings by vector")
     names = [one.name for one in definition.vectors]
     if ranking is None and not names:
         raise InputError("the namespace has no vectors")

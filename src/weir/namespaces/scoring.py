@@ -93,9 +93,9 @@ def check_expression(ranking: Expression, types: Mapping[str, AttributeType]) ->
     if isinstance(ranking, Sum | Max):
         numbers = [one.number for one in ranking.parts if isinstance(one, Constant)]
         if len(numbers) == len(ranking.parts):
-            raise InputError("a ranking says something about documents, and is no number alone")
+            raise InputError("a ranking needs an attribute, not only a number")
         if numbers and isinstance(ranking, Sum):
-            raise InputError("a number is a part of Max or Product, and not of Sum")
+            raise InputError("a number can be part of Max or Product, not of Sum")
         for part in ranking.parts:
             if not (numbers and isinstance(part, Value)):  # which is at least the number
                 check_expression(part, types)
@@ -160,5 +160,5 @@ def _number(name: str, types: Mapping[str, AttributeType]) -> AttributeType:
     if type is None:
         raise InputError(f"no document has an attribute {name!r} to rank by")
     if type.is_list or type.is_vector or type.kind not in (Kind.INT, Kind.UINT, Kind.FLOAT, Kind.DATETIME):
-        raise InputError(f"attribute {name!r} is {type}, and no number")
+        raise InputError(f"attribute {name!r} is {type}, not a number")
     return type

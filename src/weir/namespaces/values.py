@@ -204,7 +204,9 @@ def check_value(name: str, type: AttributeType, value: object) -> object:
     """
     why = refused(type.kind, value)
     if why is not None or value is None:
-        raise InputError(f"attribute {name!r} is {type}, it is not compared with {_told(value)}{why or ''}")
+        raise InputError(
+            f"attribute {name!r} is {type}, which cannot be compared with {_told(value)}{why or ''}"
+        )
     return _READ[type.kind](value) if type.kind in _READ else value
 
 

@@ -43,7 +43,7 @@ def check_columns(schema: pa.Schema, columns: Iterable[str]) -> list[str]:
         raise SchemaError(f"columns must be a list of names, got the text {columns!r}", where="columns")
     names = list(columns)
     if not names:
-        raise SchemaError("no column is asked for", where="columns", hint="Use count() to count rows")
+        raise SchemaError("no column is requested", where="columns", hint="Use count() to count rows")
     seen: set[str] = set()
     for name in names:
         if name not in schema.names:
@@ -53,7 +53,7 @@ def check_columns(schema: pa.Schema, columns: Iterable[str]) -> list[str]:
                 hint=f"The columns are {', '.join(schema.names)}",
             )
         if name in seen:
-            raise SchemaError(f"column {name!r} is asked for twice", where="columns")
+            raise SchemaError(f"column {name!r} is requested twice", where="columns")
         seen.add(name)
     return names
 

@@ -101,16 +101,16 @@ def _twice_in_base(base: BaseTable, key: KeySet) -> CorruptionError:
     return CorruptionError(
         f"the base table has more than one row of the key {_text(key)}",
         where=base.uri,
-        hint="Plain Lance's append looks for no keys. Delete the key, merge, and write its row again; weir "
-        "verify says how many rows are there twice",
+        hint="Plain Lance's append does not check keys. Delete the key, merge, and write its row again; weir "
+        "verify counts such rows",
     )
 
 
 def _in_two_shards(base: BaseTable, key: KeySet) -> ShardConflictError:
     return ShardConflictError(
-        f"two shards hold versions of the key {_text(key)}, and nothing tells which is the newest",
+        f"two shards hold versions of the key {_text(key)}, and which is the newest is unknown",
         where=base.uri,
-        hint="Have them joined: weir repair, or table.maintenance.repair()",
+        hint="Join them: weir repair, or table.maintenance.repair()",
     )
 
 

@@ -58,9 +58,9 @@ def conflict(shared: SharedKeys, where: str) -> ShardConflictError:
     more = f" and {shared.keys.num_rows - 1} more" if shared.keys.num_rows > 1 else ""
     return ShardConflictError(
         f"shards {', '.join(map(str, shared.shards))} all hold versions of the key {key[:200]}{more}, and "
-        "nothing tells which is the newest",
+        "which is the newest is unknown",
         where=where,
-        hint="Have them joined: weir repair, or table.maintenance.repair()",
+        hint="Join them: weir repair, or table.maintenance.repair()",
     )
 
 
@@ -104,7 +104,7 @@ def _tell(snapshot: ReadSnapshot, groups: Iterable[Sequence[ShardView]]) -> None
                 "table.twin_shards",
                 where=snapshot.base.uri,
                 shards=shards,
-                hint="Have them joined: weir repair",
+                hint="Join them: weir repair",
             )
 
 

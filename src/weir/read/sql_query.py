@@ -158,14 +158,14 @@ def sql_failure(query: str, error: Exception, schema: pa.Schema, name: str) -> Q
     unknown = _UNKNOWN_TABLE.search(reason)
     if unknown is not None:
         return QueryError(
-            f"the query {query!r} cannot be run: there is no table {unknown['name']!r} in it",
+            f"the query {query!r} cannot be run: there is no table {unknown['name']!r}",
             where="query",
             hint=f"The query calls the table {name!r}; pass name= to call it otherwise",
         )
     return QueryError(
         f"the query {query!r} cannot be run: {reason}",
         where="query",
-        hint=f"The columns are {', '.join(schema.names)}; names count as they are written",
+        hint=f"The columns are {', '.join(schema.names)}; names are case-sensitive",
     )
 
 

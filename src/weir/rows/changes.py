@@ -136,7 +136,7 @@ def operation_names(operations: pa.ChunkedArray, default: str, *, first_row: int
         return pa.chunked_array([pa.repeat(pa.scalar(default), len(operations))])
     kind = operations.type.value_type if pa.types.is_dictionary(operations.type) else operations.type
     if not is_text(kind):
-        raise SchemaError(f"the column {OPERATION!r} is of type {kind} and has to be text", where=OPERATION)
+        raise SchemaError(f"the column {OPERATION!r} is of type {kind} and must be text", where=OPERATION)
     names = pc.fill_null(operations.cast(pa.string()), default)
     wrong = pc.invert(pc.is_in(names, pa.array([UPSERT, DELETE, PATCH, INSERT])))
     if pc.any(wrong).as_py():
@@ -156,9 +156,9 @@ def _deletes(operations: pa.ChunkedArray, first_row: int) -> pa.ChunkedArray:
     if pc.any(looks).as_py():
         row = int(pc.index(looks, True).as_py())
         raise InputError(
-            f"the operation {names[row].as_py()!r} in row {first_row + row} depends on the row that is there",
+            f"the operation {names[row].as_py()!r} in row {first_row + row} depends on the present row",
             where=f"{OPERATION}, row {first_row + row}",
-            hint='On Spark say so before: with the option write_mode "patch" or "insert-if-absent"',
+            hint='On Spark set it beforehand, with the option write_mode "patch" or "insert-if-absent"',
         )
     return pc.equal(names, DELETE)
 

@@ -109,7 +109,7 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
     if isinstance(data, Mapping):
         if data and not holds_columns(data):
             raise InputError(
-                f"a dict is taken as columns, and {next(iter(data))!r} holds no list of values",
+                f"a dict is taken as columns, and {next(iter(data))!r} is not a list of values",
                 where="data",
                 hint="Pass one row as a list of one dict",
             )
@@ -205,7 +205,7 @@ def _from_pandas(data: Any, schema: pa.Schema) -> pa.Table:
         return table
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(
-            f"the data frame does not make a table: {in_one_line(error)}", where="data"
+            f"the data frame cannot be converted to a table: {in_one_line(error)}", where="data"
         ) from error
 
 
@@ -226,7 +226,7 @@ def _from_columns(data: Mapping[Any, Any], schema: pa.Schema) -> pa.Table:
     try:
         return pa.table(columns)
     except (pa.ArrowInvalid, TypeError, ValueError) as error:
-        raise SchemaError(f"the columns do not make a table: {error}", where="data") from error
+        raise SchemaError(f"the columns cannot be converted to a table: {error}", where="data") from error
 
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

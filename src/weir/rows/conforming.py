@@ -133,7 +133,7 @@ def _refuse_nested_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
     for inner, values in parts:
         where = f"{path}.{inner.name}"
         if not inner.nullable and values.null_count:
-            raise SchemaError(f"{where} cannot be null and is null in a row", where=where)
+            raise SchemaError(f"{where} cannot be null, but is null in a row", where=where)
         _refuse_nested_nulls(values, inner, where)
 
 
@@ -141,7 +141,7 @@ def _refuse_null(column: pa.ChunkedArray, name: str, primary_key: tuple[str, ...
     row = first_row + int(pc.index(column.is_null(), True).as_py())
     if name in primary_key:
         raise KeyValueError(f"primary-key column {name!r} is null in row {row}", where=f"{name}, row {row}")
-    raise SchemaError(f"column {name!r} cannot be null and is null in row {row}", where=f"{name}, row {row}")
+    raise SchemaError(f"column {name!r} cannot be null, but is null in row {row}", where=f"{name}, row {row}")
 
 
 def _check_names(names: Sequence[str], schema: pa.Schema, primary_key: tuple[str, ...]) -> None:

@@ -110,11 +110,11 @@ def _refused(texts: Column, field: pa.Field, read: Read, what: str) -> SchemaErr
             read(texts.slice(row, 1), field.type)
         except (pa.ArrowException, ValueError, OverflowError):
             return SchemaError(
-                f"{texts[row].as_py()!r} is no value of column {field.name!r} of type {field.type}",
+                f"{texts[row].as_py()!r} is not a value of column {field.name!r} of type {field.type}",
                 where=f"{field.name}, {what} {row}",
                 hint=f"It is written like {_example(field.type)}",
             )
-    return SchemaError(f"a text is no value of column {field.name!r} of type {field.type}")
+    return SchemaError(f"a text is not a value of column {field.name!r} of type {field.type}")
 
 
 def _example(kind: pa.DataType) -> str:

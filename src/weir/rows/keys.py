@@ -155,7 +155,7 @@ def _value_of_texts(column: Column, field: pa.Field, to_delete: bool) -> Column:
         raise SchemaError(
             f"column {field.name!r} holds values of type {column.type} where the table has {field.type}",
             where=field.name,
-            hint="Pass the keys of what is to be deleted as integers",
+            hint="Pass the keys to delete as integers",
         )
     return keys_of_texts(column, field)
 

@@ -30,7 +30,7 @@ def rows_with_schema(data: Any) -> tuple[pa.Schema, Any]:
     InputError
         If there are no rows in something that has no schema of its own, or it is no kind of rows.
     SchemaError
-        If a column has no value that tells its type.
+        If a column has no value from which to infer its type.
     """
     data = collected(data)
     stream = pieces(data)
@@ -39,7 +39,7 @@ def rows_with_schema(data: Any) -> tuple[pa.Schema, Any]:
     if stream is not None:
         first = next(stream, None)
         if first is None:
-            raise InputError("an empty iterator tells no columns", where="data", hint="Pass a pyarrow.Schema")
+            raise InputError("an empty iterator has no columns", where="data", hint="Pass a pyarrow.Schema")
         return _plain(_table(first).schema), _flattened(chain([first], stream))
     table = _table(data)
     return _plain(table.schema), data
@@ -74,7 +74,7 @@ def _table(data: Any) -> pa.Table:
             )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaError(
-            f"the data does not tell a schema: {in_one_line(error)}",
+            f"the data has no usable schema: {in_one_line(error)}",
             where="data",
             hint="Pass a pyarrow.Schema first",
         ) from error
@@ -114,7 +114,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
         untold = _untold(kind, field.name)
         if untold is not None:
             raise SchemaError(
-                f"column {untold!r} has no value that tells its type",
+                f"column {untold!r} has no value from which to infer its type",
                 where=untold,
                 hint="Create the table with a pyarrow.Schema",
             )

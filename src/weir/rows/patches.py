@@ -62,9 +62,9 @@ def patch_batches(
         given = tuple(name for name in wanted.names if name not in primary_key)
         if not given and schema.names != list(primary_key):
             raise InputError(
-                f"row {first_row} of the patch has its key and sets no column",
+                f"row {first_row} of the patch has only its key and sets no column",
                 where=f"row {first_row}",
-                hint="Give the columns that are to change",
+                hint="Give the columns to change",
             )
         checked = conformed(table, wanted, primary_key, first_row=first_row)
         first_row += checked.num_rows
@@ -95,9 +95,9 @@ def _refuse_incomplete(schema: pa.Schema, names: Collection[str]) -> None:
     missing = [field.name for field in schema if not field.nullable and field.name not in names]
     if missing:
         raise SchemaError(
-            f"column {missing[0]!r} is missing and cannot be null in rows that are made",
+            f"column {missing[0]!r} is missing and cannot be null in new rows",
             where=missing[0],
-            hint='Add the column to the patch, or leave rows alone that do not exist: missing="skip"',
+            hint='Add the column to the patch, or skip rows that do not exist: missing="skip"',
         )
 
 

@@ -40,7 +40,7 @@ def refuse_mixed_zones(values: Any, field: pa.Field) -> None:
         if len(set(is_aware)) == 2:
             odd = is_aware.index(kind.tz is None)
             raise SchemaError(
-                f"column {name!r} has datetimes with a time zone and such without, first in row "
+                f"column {name!r} mixes datetimes with and without a time zone, first in row "
                 f"{moments[odd][0]}",
                 where=name,
                 hint=f"The column is {kind}: {zone_hint(kind)}",

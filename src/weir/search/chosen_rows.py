@@ -29,7 +29,7 @@ def result_schema(schema: pa.Schema, columns: Sequence[str], added: Iterable[pa.
     for one in added:
         if one.name in columns:
             raise QueryError(
-                f"the table has a column {one.name!r}, which is what the result's own is called",
+                f"the table has a column {one.name!r}, the name of a column that the result adds",
                 where="columns",
                 hint="Leave it out with columns=[...]",
             )

@@ -102,7 +102,7 @@ def fusion(kind: str, weights: Sequence[float] | None, rrf_k: int, k: int, candi
         if not number or not math.isfinite(weight) or weight < 0:
             raise QueryError(f"a weight is a number of at least 0, got {weight!r:.60}", where="weights")
     if not any(weights):
-        raise QueryError("one of the weights has to be more than 0", where="weights")
+        raise QueryError("one of the weights must be more than 0", where="weights")
     if isinstance(rrf_k, bool) or not isinstance(rrf_k, int) or not 0 <= rrf_k <= _LARGEST_RRF_K:
         raise QueryError(
             f"rrf_k must be a whole number from 0 to {_LARGEST_RRF_K:,}, got {rrf_k!r:.60}", where="rrf_k"

@@ -218,9 +218,8 @@ class HybridRequest:
         base = snapshot.base
         if not base.primary_key:
             raise QueryError(
-                "a hybrid search tells by their keys which rows of its two rankings are the same, and "
-                "rows of this table are only added",
-                hint="search and search_text work",
+                "a hybrid search matches the rows of its two rankings by key, and this table is append-only",
+                hint="Use search or search_text",
             )
         names = tuple(base.schema.names if self.columns is None else self.columns)
         # The primary key says which rows of the two rankings are the same.

@@ -148,7 +148,7 @@ def _compile(sql: str, source_types: tuple[pa.DataType, ...]) -> tuple[DataFrame
     if unstable is not None:
         raise ShardingError(
             f"shard expression {sql!r} is not deterministic and stateless: {unstable}",
-            hint="A row must always get the same shard value, whoever computes it and when",
+            hint="A row must always get the same shard value",
         )
     try:
         frame.select(expression.alias("value")).schema()

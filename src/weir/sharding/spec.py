@@ -91,7 +91,7 @@ def build_spec(
                 f"shard_by must be made with weir.bucket(), weir.identity() and so on, not {one!r}"
             )
     if len(wanted) > 1 and any(isinstance(one.transform, Unsharded) for one in wanted):
-        raise ShardingError("unsharded() stands alone", hint="Leave it out")
+        raise ShardingError("unsharded() cannot be combined with other rules", hint="Leave it out")
     alone = len(wanted) == 1
     fields = tuple(
         _build_field(one, schema, primary_key, field_ids, births or {}, alone=alone) for one in wanted

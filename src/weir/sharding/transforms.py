@@ -390,7 +390,7 @@ def _check_buckets(num_buckets: int) -> None:
     if not 1 <= num_buckets <= MAX_BUCKETS:
         raise ShardingError(
             f"the number of buckets must be 1 to {MAX_BUCKETS}, not {num_buckets}",
-            hint="Each bucket is a shard with a writer and a WAL of its own; start with one per core",
+            hint="Each bucket is a shard with its own writer and WAL; start with one per core",
         )
 
 

@@ -58,7 +58,7 @@ class AskedState:
             return cls(fresh, None)
         if consistency is not STRONG:
             raise OptionError(
-                f"at= names the state to read, so that consistency={str(fresh)!r} contradicts it",
+                f"at= names the state to read, which contradicts consistency={str(fresh)!r}",
                 where="consistency",
                 hint="Pass one of them",
             )

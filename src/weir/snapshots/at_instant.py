@@ -39,7 +39,7 @@ def check_instant(instant: datetime, *, where: str) -> datetime:
     """
     if instant.tzinfo is None:
         raise InputError(
-            f"{instant.isoformat(' ')} has no time zone, so that nobody can tell which instant it is",
+            f"{instant.isoformat(' ')} has no time zone and is therefore ambiguous",
             where=where,
             hint="Pass one with a time zone: datetime(2026, 1, 31, 12, tzinfo=UTC), or instant.astimezone()",
         )

@@ -183,7 +183,7 @@ class SnapshotCapture:
                 ):
                     return Cut(base, manifests, positions)
         raise ConflictError(
-            f"the table kept changing while a cut of it was taken, {_MAX_ATTEMPTS} times over",
+            f"the table changed during each of {_MAX_ATTEMPTS} attempts to capture a snapshot of it",
             where=self._store.uri,
             hint="Try again, or merge and collect less often",
         )
@@ -212,7 +212,7 @@ class SnapshotCapture:
             if all(is_complete(snapshot, view) for view in views) or base.latest().version == base.version:
                 return base, manifests
         raise ConflictError(
-            f"the table kept changing while a cut of it was taken, {_MAX_ATTEMPTS} times over",
+            f"the table changed during each of {_MAX_ATTEMPTS} attempts to capture a snapshot of it",
             where=self._store.uri,
             hint="Try again, or merge less often",
         )
@@ -256,10 +256,10 @@ class SnapshotCapture:
                 return middle
             if time.monotonic() > deadline:
                 raise ConflictError(
-                    f"{len(moved_after)} shards were written to without a pause, so that no state of the "
-                    "table could be told that is consistent across shards",
+                    f"{len(moved_after)} shards were written to without a pause, so no state consistent "
+                    "across shards could be found",
                     where=self._store.uri,
-                    hint="Try again, or when less is written",
+                    hint="Try again, or when there are fewer writes",
                 )
             before, middle = middle, after
 

@@ -73,7 +73,7 @@ class StoredConsumer:
             found = read_consumer(store, consumer.name)
             if found is None or found.consumer.write_id != consumer.write_id:
                 raise ConflictError(
-                    f"the consumer {consumer.name!r} was made by somebody else at the same time",
+                    f"the consumer {consumer.name!r} was created by another process at the same time",
                     where=f"{store.uri}/{path}",
                     hint="Open its feed again, or use another name",
                 ) from error
@@ -137,7 +137,7 @@ class StoredConsumer:
             raise ConflictError(
                 f"the consumer {name!r} {what} since this feed read it",
                 where=f"{self.store.uri}/{consumer_path(name)}",
-                hint="Let one process at a time read for a consumer, and open the feed again",
+                hint="Let only one process at a time read for a consumer, and open the feed again",
             )
         self.consumer, self.version = found.consumer, found.version
 

@@ -40,14 +40,14 @@ _FEED_HINT = (
 def expired(part: str, where: str) -> SnapshotExpiredError:
     """Return the error that says which part of a snapshot is gone."""
     return SnapshotExpiredError(
-        f"the snapshot cannot be read any more: {part} is gone", where=where, hint=_HINT
+        f"the snapshot can no longer be read: {part} is gone", where=where, hint=_HINT
     )
 
 
 def changes_gone(store: ObjectStore, shard_id: UUID, position: int) -> SnapshotExpiredError:
     """Return the error for a missing log entry that the change feed should continue with."""
     return SnapshotExpiredError(
-        f"the changes cannot be read any more: WAL entry {position} of shard {shard_id} is gone",
+        f"the changes can no longer be read: WAL entry {position} of shard {shard_id} is gone",
         where=f"{store.uri}/{layout.wal_path(shard_id, position)}",
         hint=_FEED_HINT,
     )
@@ -69,7 +69,7 @@ def check_state(token: SnapshotToken, store: ObjectStore) -> None:
     """
     if not token.base_version:
         raise InputError(
-            "the token marks a place in the change feed and names no version of the base table",
+            "the token marks a position in the change feed and names no version of the base table",
             where=store.uri,
             hint="Pass a token of table.snapshot(), or of a feed that began at one",
         )

@@ -64,4 +64,4 @@ def _parsed(text: str, where: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
-        raise InputError(f"{text[:60]!r} is no instant: {error}", where=where) from error
+        raise InputError(f"{text[:60]!r} is not an instant: {error}", where=where) from error

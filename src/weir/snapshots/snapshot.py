@@ -567,7 +567,7 @@ class SnapshotReader:
 
     def _keeps_changing(self) -> ConflictError:
         return ConflictError(
-            f"the table kept changing while a consistent view of it was read, {_MAX_ATTEMPTS} times over",
+            f"the table changed during each of {_MAX_ATTEMPTS} attempts to read a consistent view of it",
             where=self._store.uri,
             hint="Read again, or merge less often",
         )
@@ -610,12 +610,13 @@ def refuse_foreign_progress(base: BaseTable, views: Iterable[ShardView]) -> None
     for view in views:
         if base_is_ahead(base, view):
             raise ShardConflictError(
-                f"generation {_merged_or_deleted(base, view.shard_id)} of shard {view.shard_id} is "
-                f"recorded as merged, and the shard has flushed {view.manifest.current_generation - 1}: the "
-                "merge progress is that of another table, which this one was cloned or copied from, or parts "
-                "of two states were put together",
+                f"generation {_merged_or_deleted(base, view.shard_id)} of shard {view.shard_id} is recorded "
+                f"as merged, but the shard has flushed {view.manifest.current_generation - 1}: the merge "
+                "progress belongs to another table, from which this one was cloned or copied, or parts of "
+                "two states were combined",
                 where=base.uri,
-                hint="weir repair tells what can be done; weir.clone makes clones that can be written",
+                hint="weir repair --dry-run shows what can be done; weir.clone makes clones that can be "
+                "written",
             )
 
 

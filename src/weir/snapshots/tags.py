@@ -59,7 +59,7 @@ def create_tag(base: BaseTable, name: str, token: SnapshotToken) -> Tag:
         found = read_tag(store, name)
         if found is None or found.write_id != tag.write_id:
             raise InputError(
-                f"the table has a tag {name!r} already"
+                f"the table already has a tag {name!r}"
                 + ("" if found is None else f", of {found.created_at:%Y-%m-%d %H:%M:%S} UTC"),
                 where="name",
                 hint=f"Choose another name, or drop it first: table.tags.drop({name!r})",

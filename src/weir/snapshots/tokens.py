@@ -115,9 +115,9 @@ def as_token(value: SnapshotToken | str, table: str, *, where: str) -> SnapshotT
         )
     if value.table != table:
         raise InputError(
-            f"the token is of the table {value.table!r}, and this table is {table!r}",
+            f"the token belongs to table {value.table!r}, but this is table {table!r}",
             where=where,
-            hint="Open the table that the token was taken of",
+            hint="Open the table that the token came from",
         )
     return value
 

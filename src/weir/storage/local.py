@@ -258,9 +258,9 @@ class LocalStore(ObjectStore):
             head = swapped.head()
             if head is None:
                 raise PreconditionError(
-                    "The object that was to be replaced is gone",
+                    "The object to replace is gone",
                     where=location,
-                    hint="Somebody has deleted it; nothing was changed",
+                    hint="It was deleted by another process; nothing was changed",
                 )
             if _version(head.status) != expected:
                 raise _changed(location)
@@ -343,9 +343,9 @@ class LocalStore(ObjectStore):
         # A write into a directory that replaced a removed or moved one would be lost.
         if self._root_number is not None and self._number_of_root() != self._root_number:
             raise StorageError(
-                "the directory was removed or moved after it was opened, or another is in its place",
+                "the directory was removed or moved after it was opened, or replaced by another",
                 where=self._root,
-                hint="Nothing was written; open it anew where it is now",
+                hint="Nothing was written; open it again at its present location",
             )
         self._names.forget(directory)
         if self._root_number is None:
@@ -495,7 +495,7 @@ def _changed(location: str) -> PreconditionError:
     return PreconditionError(
         "The object has changed since it was read",
         where=location,
-        hint="Read it again and decide anew; nothing was changed",
+        hint="Read it again and retry; nothing was changed",
     )
 
 

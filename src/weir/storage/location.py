@@ -70,7 +70,7 @@ def parse_location(uri: str | os.PathLike[str]) -> Location:
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise UriError("The location is no text and no path", where=repr(uri), hint=f"Give {SUPPORTED}")
+        raise UriError("The location is neither text nor a path", where=repr(uri), hint=f"Give {SUPPORTED}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -85,7 +85,7 @@ def parse_location(uri: str | os.PathLike[str]) -> Location:
     try:
         parts = urlsplit(text)
     except ValueError as error:
-        raise UriError(f"The location is no URI: {error}", where=text, hint=f"Give {SUPPORTED}") from error
+        raise UriError(f"The location is not a URI: {error}", where=text, hint=f"Give {SUPPORTED}") from error
     scheme = _SYNONYMS.get(parts.scheme, parts.scheme)
     if scheme == "s3+ddb":
         raise UriError(
@@ -110,7 +110,7 @@ def _refuse_unfinished(text: str) -> None:
     if colon and scheme in ("file", *_OBJECT_STORES, *_SYNONYMS):
         whole = f"{scheme}://{'/' if scheme == 'file' else ''}{rest.lstrip('/')}"
         raise UriError(
-            f"{scheme}: without two slashes after it is no URI",
+            f"{scheme}: without two slashes after it is not a URI",
             where=text,
             hint=f"Write {whole}, or ./{text} for a directory of that name",
         )

@@ -232,7 +232,7 @@ class ObjectStoreBackend(ObjectStore):
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
 
     def _look_out_for_portals(self, directory: str, found: Sized) -> None:
-        """Refuse an empty listing of what lists nothing because it is no object store."""
+        """Refuse an empty listing of what lists nothing because it is not an object store."""
         if len(found):
             self._portal_watch.note()
         elif self._location.scheme != "memory":
@@ -301,7 +301,7 @@ class ObjectStoreBackend(ObjectStore):
             raise PreconditionError(
                 "The object has changed since it was read, or is gone",
                 where=self._where(key),
-                hint="Read it again and decide anew; nothing was changed",
+                hint="Read it again and retry; nothing was changed",
             ) from None
 
     def _update(self, expected: str) -> Any:
@@ -419,7 +419,7 @@ def _open_client(location: Location, options: Mapping[str, str]) -> Any:
     provider = {"s3": S3, "gs": GOOGLE, "az": AZURE, "abfss": AZURE}.get(scheme)
     if provider is None:
         raise UriError(
-            f"A location of the kind {scheme!r} is no object store",
+            f"A location of the kind {scheme!r} is not an object store",
             where=location.uri,
             hint="Use weir.storage.open.open_store, which takes every kind",
         )

@@ -256,7 +256,7 @@ def resolve_options(
             raise _unknown(provider, given)
         if canonical in chosen and canonical != _IGNORED and chosen[canonical] != value:
             raise OptionError(
-                f"The storage options {spelled[canonical]!r} and {given!r} mean the same and differ",
+                f"The storage options {spelled[canonical]!r} and {given!r} mean the same but differ",
                 hint="Give one of them",
             )
         chosen[canonical] = value
@@ -297,12 +297,12 @@ def _check_text(option: str, value: str) -> None:
         return
     if not value.isascii() or any(ord(character) < 32 or character == "\x7f" for character in value):
         raise OptionError(
-            f"The storage option {option!r} has characters that no request can carry",
-            hint="Give it without line ends, and in ASCII; was it read from a file with its last line end?",
+            f"The storage option {option!r} has characters that a request cannot carry",
+            hint="Give it in ASCII without line ends; was it read from a file that ends in one?",
         )
     if option in _URLS and not _is_url(value):
         raise OptionError(
-            f"The storage option {option!r} is no URL: {value!r}",
+            f"The storage option {option!r} is not a URL: {value!r}",
             hint="Give scheme, host and, if need be, port, as in 'http://127.0.0.1:9000'",
         )
 

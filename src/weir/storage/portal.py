@@ -35,7 +35,7 @@ class PortalWatch:
     >>> watch = PortalWatch("an example")
     >>> watch.check(lambda name: True, where="s3://bucket")
     Traceback (most recent call last):
-    weir.errors.StorageError: What answers is no object store: ...
+    weir.errors.StorageError: What answers is not an object store: ...
     >>> watch.note()
     >>> watch.check(lambda name: True, where="s3://bucket")
     """
@@ -69,7 +69,7 @@ class PortalWatch:
             return
         if has(f"weir-asks-{uuid4().hex}"):
             raise StorageError(
-                "What answers is no object store: it has an object of every name, and lists none",
+                "What answers is not an object store: it has an object of every name, but lists none",
                 where=where,
                 hint="Check the storage option 'endpoint', its port, and whether the network wants a login",
             )

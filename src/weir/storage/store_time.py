@@ -25,6 +25,6 @@ def store_time(store: ObjectStore) -> datetime:
         raise ObjectNotFoundError(
             "an object that was just written is gone",
             where=f"{store.uri}/{_CLOCK}",
-            hint="Something else deletes objects there",
+            hint="Another program deletes objects there",
         )
     return meta.last_modified

@@ -93,5 +93,5 @@ def _refuse_unmerged(snapshot: ReadSnapshot, where: str, held: Collection[UUID])
             raise LeaseHeldError(
                 f"rows that match are in the log of shard {view.shard_id}, and another writer has its lease",
                 where=snapshot.base.uri,
-                hint="Delete them through that writer, or when it has flushed",
+                hint="Delete them through that writer, or after it has flushed",
             )

@@ -462,7 +462,7 @@ def _is_tended(maintenance: object) -> bool:
         raise OptionError(
             f'maintenance must be "auto" or "off", got {maintenance!r}',
             where="maintenance",
-            hint="An engine takes a policy: open the table with one that has it",
+            hint="A policy belongs to an engine: open the table with an engine that has it",
         )
     return maintenance == "auto"
 

@@ -53,7 +53,7 @@ def table_store(
     """
     if str(uri).startswith("memory:"):
         raise UriError(
-            "a table cannot live in memory: Weir and Lance would each have a memory of their own",
+            "a table cannot be kept in memory: Weir and Lance do not share it",
             where=str(uri),
             hint="Use a temporary directory",
         )
@@ -80,9 +80,9 @@ def create_table(
     if append is not None:
         if merge_engine is not None or sequence_by is not None:
             raise OptionError(
-                "a merge engine says what the versions of a key come to, and rows are only added here",
+                "a merge engine combines the versions of a key, and this table is append-only",
                 where="sequence_by" if merge_engine is None else "merge_engine",
-                hint="Leave it away, or give the table a primary key",
+                hint="Leave it out, or give the table a primary key",
             )
         key = ()
     engine = chosen_engine(merge_engine, sequence_by, schema, key)
@@ -155,7 +155,7 @@ def _key_of_new(primary_key: str | Sequence[str] | None) -> tuple[str, ...]:
         raise SchemaError(
             "the primary key has no column",
             where="primary_key",
-            hint="Name its columns, or pass primary_key=None for a table whose rows are only added",
+            hint="Name its columns, or pass primary_key=None for an append-only table",
         )
     return key
 

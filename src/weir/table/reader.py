@@ -264,9 +264,9 @@ class TableReader:
             checked = self._fitting(lambda schema: check_asked(schema, columns, None))
         if self.base.append_only is not None:
             raise OptionError(
-                "a look-up goes by keys, and rows of this table are only added",
+                "rows cannot be looked up by key, since this table is append-only",
                 where="keys",
-                hint="scan(filter=...) finds rows",
+                hint="Use scan(filter=...)",
             )
         table = as_key_table(keys, self.base.schema, self.base.primary_key)
         wanted = KeySet(_distinct(table).columns)

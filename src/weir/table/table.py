@@ -460,7 +460,9 @@ class Table:
             others = (add, drop, rename, widen)
             if any(others) or PropertyChanges(expire_by, expire_after, sort_by):
                 raise OptionError(
-                    "shard_by stands alone", where="shard_by", hint="Alter the rest in a call of its own"
+                    "shard_by cannot be combined with other changes",
+                    where="shard_by",
+                    hint="Alter the rest in a separate call",
                 )
             fields = shard_fields(shard_by)
             self._table.make_own()

@@ -262,7 +262,7 @@ class _EpochClaim:
         raise ConflictError(
             f"shard {self._shard_id} was claimed by others during {_MAX_CLAIM_ATTEMPTS} attempts",
             where=self._store.uri,
-            hint="Look for several writers that fence each other in turns",
+            hint="Look for several writers that fence each other in turn",
         )
 
     def _sources(self, latest: ShardManifest) -> SourceMarks | None:

@@ -104,8 +104,8 @@ class TableColumns:
         """
         if self.base.merge_engine is not None:
             raise OptionError(
-                f"{what} depends on the row that is there, and this table settles rows when they are read: "
-                f"its merge engine is {self.base.merge_engine}",
+                f"{what} depends on the present row, which this table computes only when it is read: its "
+                f"merge engine is {self.base.merge_engine}",
                 where="merge_engine",
                 hint="Write rows and delete keys without conditions",
             )
@@ -120,7 +120,7 @@ class TableColumns:
         """
         if self.base.append_only is not None:
             raise OptionError(
-                f"{what} goes by keys, and rows of this table are only added",
+                f"{what} needs keys, and this table is append-only",
                 where="primary_key",
                 hint="delete(where=...) removes rows; a table that replaces rows has a primary_key",
             )
@@ -239,7 +239,7 @@ def resolved(rows: pa.Table, columns: TableColumns) -> pa.Table:
             continue
         if number not in known or not same_birth(number, before, now):
             raise SchemaError(
-                f"the table has no column {one.name!r} any more",
+                f"the table no longer has a column {one.name!r}",
                 where=one.name,
                 hint="Write the rows again without it",
             )

@@ -98,7 +98,7 @@ class AppendCheck:
                 f"shard {self._shard_id} is claimed with epoch {latest.writer_epoch}; "
                 f"this writer has epoch {epoch}",
                 where=self._wal.where(position),
-                hint="This write was not accepted; open a new writer to go on",
+                hint="This write was not accepted; open a new writer to continue",
             )
         # Every writer raises the epoch before it writes to the log of a shard.
         self._free_at = self._began
@@ -130,7 +130,7 @@ class AppendCheck:
                     f"shard {self._shard_id} is claimed with epoch {latest.writer_epoch}, and its log is "
                     f"covered up to position {latest.replay_after_wal_entry_position}",
                     where=self._wal.where(position),
-                    hint="Open a new writer to go on",
+                    hint="Open a new writer to continue",
                 )
         # The next position was free when this one was: no writer appends beyond a free position.
         self._free_at = self._began
@@ -214,7 +214,7 @@ class Fence:
         except FencedError as error:
             # The new writer may have found these rows in time, and replayed them.
             raise StorageError(
-                "rows were appended so late that nobody can tell whether they count: "
+                "rows were appended so late that it is unknown whether they take effect: "
                 f"{self.fenced(error).message}",
                 where=self._wal.where(position),
                 hint="Open a new writer and write them again, which is safe",
@@ -230,7 +230,7 @@ class Fence:
             FencedError(
                 f"{met}; this writer has epoch {self._epoch}",
                 where=self._wal.where(position),
-                hint="This write was not accepted; open a new writer to go on",
+                hint="This write was not accepted; open a new writer to continue",
             )
         )
 

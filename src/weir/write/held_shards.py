@@ -99,7 +99,7 @@ class HeldShard:
         if others and (alone or sole in others):
             raise LeaseHeldError(
                 f"another writer of this process writes shard {self.shard_id}"
-                + (" and shares it with nobody" if sole in others else ""),
+                + (" exclusively" if sole in others else ""),
                 where=self.writer.where,
                 hint="Close that writer, or wait until it is closed",
             )

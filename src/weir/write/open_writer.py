@@ -80,7 +80,7 @@ def open_writer(
         kind = base.schema.field(name).type
         if not can_be_sorted_by(kind):
             raise OptionError(
-                f"writer option cluster_by: rows have no order by {name!r} of type {kind}",
+                f"writer option cluster_by: rows cannot be ordered by {name!r} of type {kind}",
                 where="cluster_by",
                 hint="Cluster by numbers, times or text",
             )
@@ -162,8 +162,8 @@ def _refuse_keys_that_move(router: Router, base: BaseTable) -> None:
     columns = router.columns_that_may_change(base.primary_key)
     if columns:
         raise ShardingError(
-            f"the table is sharded by {', '.join(columns)}, which is no part of its key "
+            f"the table is sharded by {', '.join(columns)}, which is not part of its key "
             f"({', '.join(base.primary_key)}): a row that changed it would be in two shards",
             where=base.uri,
-            hint="If no row ever changes it, promise so: table.writer(immutable=True)",
+            hint="If no row ever changes it, promise that: table.writer(immutable=True)",
         )

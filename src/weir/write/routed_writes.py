@@ -317,9 +317,9 @@ def one_batch(item: tuple[ShardValues, pa.Table]) -> tuple[ShardValues, pa.Recor
     batches = rows.combine_chunks().to_batches()
     if len(batches) > 1:
         raise InputError(
-            f"the {rows.num_rows} rows for one shard are more than one log entry holds: a text or binary "
+            f"the {rows.num_rows} rows for one shard are more than one log entry can hold: a text or binary "
             "column has more than 2 GiB",
             where=str(values) or None,
-            hint="Write them in parts, each with a number of its own",
+            hint="Write them in parts, each with its own number",
         )
     return values, batches[0]

@@ -124,7 +124,7 @@ class ShardCatalog:
                     f"{len(shards)} shards hold the rows with {values or 'no shard values'}: "
                     f"{', '.join(map(str, shards))}",
                     where=self._store.uri,
-                    hint="Nothing was written. Have them joined: weir repair, or table.maintenance.repair()",
+                    hint="Nothing was written. Join them: weir repair, or table.maintenance.repair()",
                 )
             if shards:
                 resolved[values] = shards[0]
@@ -224,7 +224,7 @@ class ShardCatalog:
                 f"shard {manifest.shard_id} holds rows of several shard values: "
                 f"{'; '.join(sorted(map(str, seen)))}",
                 where=self._store.uri,
-                hint="They do not keep to the rule of the table. Give it one that they keep to: "
+                hint="They do not follow the table's rule. Give it one that they follow: "
                 "weir alter --shard-by 'bucket(id, 16)', or table.alter(shard_by=)",
             )
         values = next(iter(seen), None)

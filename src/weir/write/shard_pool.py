@@ -177,7 +177,7 @@ class ShardPool:
         # Resharding is announced before shards are listed; we create shards and then check.
         if self._is_resharded():
             raise ShardSealedError(
-                "the table is sharded by another rule by now",
+                "the table is now sharded by another rule",
                 where=self._context.store.uri,
                 hint="Open a new writer with table.writer()",
             )
@@ -253,7 +253,7 @@ class ShardPool:
         """
         if self._is_of_another_process():
             raise WriterError(
-                f"the writer belongs to process {self._process_id}, which this one was forked from",
+                f"the writer belongs to process {self._process_id}, from which this one was forked",
                 hint="Open the table in this process and make a writer there, for other shards",
             )
         if self._closed:

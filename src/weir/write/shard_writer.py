@@ -297,9 +297,9 @@ class ShardWriter:
         self._refuse_new_writes()
         if any(one.shard_id != self.shard_id for one in staged):
             raise InputError(
-                f"what was staged for another shard cannot be published in shard {self.shard_id}",
+                f"rows staged for another shard cannot be published in shard {self.shard_id}",
                 where=self._context.store.uri,
-                hint="Another writer has made the shard meanwhile; stage the rows again",
+                hint="Another writer has created the shard meanwhile; stage the rows again",
             )
         if source is not None:
             self._refuse_too_many_sources(source)
@@ -465,9 +465,9 @@ class ShardWriter:
         repeat.answered_at = done.position
         if undecided is not None and not undecided.tell_again(done.answer, self._context.key_columns):
             repeat.error = InputError(
-                f"the write id {source.name!r:.80} was that of a write of other rows",
+                f"the write id {source.name!r:.80} was already used for other rows",
                 where=self._context.store.uri,
-                hint="Give every write an id of its own, and repeat it with the rows that it had",
+                hint="Give every write its own id, and repeat it only with the same rows",
             )
 
     def _write_fresh(self, group: Sequence[PendingWrite]) -> None:
@@ -562,9 +562,11 @@ class ShardWriter:
         known = self.sources.sequences
         if source.name not in known and not source.is_single and self.sources.is_full:
             raise InputError(
-                f"shard {self.shard_id} remembers {len(known)} sources, and {source.name!r} is a new one",
+                f"shard {self.shard_id} remembers {len(known)} sources, and {source.name!r} would be another "
+                "one",
                 where=self._context.store.uri,
-                hint="Give the writes of one job one name, with a number that grows; a name is for good",
+                hint="Give the writes of one job one name, with a number that grows; a name is never "
+                "forgotten",
             )
 
     def _closed_error(self) -> WriterClosedError:

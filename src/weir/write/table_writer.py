@@ -181,7 +181,7 @@ class TableWriter:
             If the store failed; writing the same rows again is safe.
         """
         if progress is not None and not wait:
-            raise InputError("progress is told to those who wait", where="progress", hint="Leave out wait")
+            raise InputError("progress needs wait=True", where="progress", hint="Leave out wait")
         told = progress or (lambda _: None)
         self._shards.begin_write()
         stream = pieces(data) if wait and source is None and condition is None else None
@@ -393,7 +393,7 @@ class TableWriter:
         if where is not None:
             if keys is not None or condition is not None or source is not None or not wait:
                 raise InputError(
-                    "delete by filter takes no keys, no condition and no source, and waits",
+                    "delete by filter takes no keys, no condition and no source, and always waits",
                     where="where",
                     hint="Put all conditions into the filter",
                 )
@@ -531,9 +531,9 @@ class TableWriter:
         self._shards.begin_write()
         current = self._columns.current()
         if asked_operations(changes, current.schema, current.primary_key) is not None:
-            raise InputError("apply_each takes rows that upsert or delete", hint="Make each write by itself")
+            raise InputError("apply_each takes rows that upsert or delete", hint="Make each write separately")
         if sum(count for count, _ in sources) != changes.num_rows:
-            raise InputError("every row is of one of the writes", where="sources")
+            raise InputError("every row must belong to one of the writes", where="sources")
         columns, table = self._changes(changes)
         writes, begin = [], 0
         for count, source in sources:
@@ -609,9 +609,7 @@ class TableWriter:
     def _only_shard(self) -> ShardValues:
         router = self._columns.current().router
         if router.source_columns:
-            raise WriterError(
-                "only an unsharded table has a shard that is known before there are rows for it"
-            )
+            raise WriterError("only in an unsharded table is the shard known before there are rows for it")
         [(values, _)] = router.route(pa.Table.from_arrays([pa.nulls(1)], ["unsharded"]))
         return values
 

@@ -207,9 +207,9 @@ def test_what_cannot_be_found_is_an_error_with_its_name(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said) as caught:
             find_files([str(path)])
         assert str(path) in str(caught.value)
-    with pytest.raises(InputError, match="format of the file cannot be told"):
+    with pytest.raises(InputError, match="format of the file cannot be determined"):
         _read(_only(tmp_path / "notes.txt"))
-    with pytest.raises(InputError, match="once only"):
+    with pytest.raises(InputError, match="only once"):
         find_files(["-", "-"])
 
 

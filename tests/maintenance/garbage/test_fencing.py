@@ -223,7 +223,7 @@ def test_a_write_that_came_in_time_and_is_told_late_counts(
     sleeper = open_shard(uptime, store)
     sleeper.submit(batch(1, "mine")).result()
     store.armed = True
-    with pytest.raises(StorageError, match="nobody can tell"):
+    with pytest.raises(StorageError, match="it is unknown whether"):
         sleeper.submit(batch(1, "in time")).result()
     assert rows(weir.open(table.uri))[1] == "in time"
 

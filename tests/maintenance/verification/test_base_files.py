@@ -67,7 +67,7 @@ def test_compaction_carries_no_damage_on(tmp_path: Path) -> None:
     rows = table.scan().to_table().sort_by("id")
     path, original = turn_a_bit_over(tmp_path / "t", "data/*.lance")
     before = files_of(tmp_path / "t")
-    with pytest.raises(CorruptionError, match="compaction would carry damage on") as raised:
+    with pytest.raises(CorruptionError, match="compaction would copy the damage") as raised:
         weir.open(tmp_path / "t").maintenance.compact()
     assert path.name in str(raised.value)
     assert files_of(tmp_path / "t") == before
@@ -83,7 +83,7 @@ def test_compaction_makes_no_index_of_a_damaged_one(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
     rows = table.scan().to_table().sort_by("id")
     path, _ = turn_a_bit_over(tmp_path / "t", "_indices/*/page_data.lance")
-    with pytest.raises(CorruptionError, match="would carry damage on") as raised:
+    with pytest.raises(CorruptionError, match="would copy the damage") as raised:
         weir.open(tmp_path / "t").maintenance.compact()
     assert path.name in str(raised.value)
     assert weir.open(tmp_path / "t").maintenance.repair().repairs
@@ -138,7 +138,7 @@ def test_a_sorted_compaction_carries_no_damage_on(tmp_path: Path) -> None:
         table.maintenance.merge()
     path, _ = turn_a_bit_over(tmp_path / "t", "data/*.lance")
     before = files_of(tmp_path / "t")
-    with pytest.raises(CorruptionError, match="compaction would carry damage on") as raised:
+    with pytest.raises(CorruptionError, match="compaction would copy the damage") as raised:
         weir.open(tmp_path / "t").maintenance.compact()
     assert path.name in str(raised.value)
     assert files_of(tmp_path / "t") == before
@@ -151,7 +151,7 @@ def test_widening_carries_no_damage_on(tmp_path: Path) -> None:
         writer.upsert([{"id": key, "number": key * 7919 % 2**31} for key in range(1000)])
     table.maintenance.merge()
     path, _ = turn_a_bit_over(tmp_path / "t", "data/*.lance")
-    with pytest.raises(CorruptionError, match="widening would carry damage on") as raised:
+    with pytest.raises(CorruptionError, match="widening would copy the damage") as raised:
         weir.open(tmp_path / "t").alter(widen={"number": pa.int64()})
     assert path.name in str(raised.value)
     assert weir.open(tmp_path / "t").schema == narrow

@@ -422,7 +422,7 @@ def test_nothing_is_decided_by_a_writer_that_is_fenced(table: weir.Table) -> Non
             FilterError,
             "as a list",
         ),
-        (lambda w: w.upsert([{"id": 1}], condition="n"), FilterError, "has to be true or false"),
+        (lambda w: w.upsert([{"id": 1}], condition="n"), FilterError, "must be true or false"),
         (lambda w: w.upsert([{"id": 1}], condition="sum(n) > 1"), FilterError, "one row"),
         (lambda w: w.upsert([{"id": 1}], condition=" "), FilterError, "SQL text"),
         (lambda w: w.delete([1], condition="new.n = 1"), FilterError, "new"),

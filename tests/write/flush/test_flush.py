@@ -105,7 +105,7 @@ def test_too_many_waiting_memtables_push_back(store: LocalStore, open_writer: Op
     with failpoint.armed("flush.before_manifest", "raise@every"):
         writer.submit(rows((2, "b"))).result()
         wait_until(lambda: writer._memtables.flush_error is not None)
-        with pytest.raises(BackpressureError, match="waited for their flush") as caught:
+        with pytest.raises(BackpressureError, match="waited to be flushed") as caught:
             writer.submit(rows((3, "c"))).result()
         assert isinstance(caught.value.__cause__, FailpointError)
     # Once flushes succeed again the writer goes on, and nothing acknowledged is missing.

@@ -211,7 +211,7 @@ def test_staged_rows_are_collected_when_nobody_can_publish_them_any_more(table: 
     clock.advance(timedelta(hours=2))
     collect_fully(table, clock)
     assert not stored(table.internals.store, the_shard(table))[2]
-    with pytest.raises(StorageError, match="staged are gone"):
+    with pytest.raises(StorageError, match="staged rows are gone"):
         published(table, piece)
     assert rows(table) == {}
 

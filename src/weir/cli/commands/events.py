@@ -49,7 +49,7 @@ def _json(text: str, what: str) -> Any:
     except OSError as error:
         raise InputError(f"the file cannot be read: {error.strerror or error}", where=file) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is no JSON: {error}", where=file or what) from None
+        raise InputError(f"{what} is not JSON: {error}", where=file or what) from None
 
 
 def create(

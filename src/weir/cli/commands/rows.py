@@ -182,7 +182,7 @@ def scan(
 ) -> None:
     """Print the rows of a table, unmerged ones included."""
     if sum((count, explain, output is not None)) > 1:
-        raise OptionError("only one of --count, --explain and --output can be had", where="scan")
+        raise OptionError("only one of --count, --explain and --output can be given", where="scan")
     if output is not None:
         _check_name(output)
     names = None if columns is None else parse_names(columns, "columns")
@@ -264,11 +264,13 @@ def sql(
 ) -> None:
     """Query a table with SQL, unmerged rows included."""
     if explain and output is not None:
-        raise OptionError("only one of --explain and --output can be had", where="sql")
+        raise OptionError("only one of --explain and --output can be given", where="sql")
     if output is not None:
         _check_name(output)
     if query is None and output is not None:
-        raise OptionError("a file takes the rows of one query", where="output", hint="Give the query")
+        raise OptionError(
+            "--output writes the rows of one query, and none is given", where="output", hint="Give the query"
+        )
     table = _open(uri, storage_option, no_fsync)
     answer = _output(json)
     state = _state(consistency, at)

@@ -87,7 +87,7 @@ def search(
     words: str | weir.PhraseQuery | None = text
     if phrase:
         if text is None:
-            raise OptionError("--phrase says how to take the words of --text", where="phrase")
+            raise OptionError("--phrase needs --text", where="phrase")
         words = weir.PhraseQuery(text)
     table = _open(uri, storage_option, no_fsync)
     if words is None:

@@ -178,7 +178,9 @@ def maintain(
     waits = parse_duration(horizon, "horizon")
     period = None if every is None else parse_duration(every, "every")
     if period is not None and not period:
-        raise OptionError("rounds without a pause would never end", where="every", hint="Say --every 5m")
+        raise OptionError(
+            "rounds without a pause would never end", where="every", hint="Give --every, such as --every 5m"
+        )
     quiet = None if quiet_for is None else parse_duration(quiet_for, "quiet-for")
     policy = _merge_policy(min_share, max_age)
     options = parse_storage_options(storage_option or ())

@@ -188,7 +188,7 @@ def alter(
     from weir.sharding.shard_text import parse_shard_by
 
     if never_expire and (expire_by is not None or expire_after is not None):
-        raise OptionError("rows expire, or they never do", where="--never-expire")
+        raise OptionError("--never-expire excludes --expire-after and --expire-by", where="--never-expire")
 
     columns = [parse_column(one) for one in add or ()]
     names = parse_pairs(rename or (), "rename", "OLD=NEW")
@@ -318,9 +318,9 @@ def drop(
     options = parse_storage_options(storage_option or ())
     if not yes:
         raise OptionError(
-            "every row and version of the table would be deleted for good",
+            "every row and version of the table would be permanently deleted",
             where=uri,
-            hint="Say --yes to do it",
+            hint="Give --yes to do it",
         )
     with progress_bar("drop") as progress:
         report = weir.drop(

@@ -72,7 +72,7 @@ def snapshot(
     if len(several) > 1:
         raise OptionError(f"{' and '.join(several)} exclude each other", where=several[0])
     if at is not None and tag is None:
-        raise OptionError("--at says which state a tag names, and there is no --tag", where="--at")
+        raise OptionError("--at says which state a tag names, but there is no --tag", where="--at")
     kept = None if no_pin else parse_duration(retain, "retain")
     table = _open(uri, storage_option, no_fsync)
     if list_kept:

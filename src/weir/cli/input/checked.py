@@ -194,7 +194,7 @@ def _is_delete(
     if not pc.all(known, min_count=0).as_py():
         row = int(pc.index(known, False).as_py())
         raise SchemaError(
-            f"{text[row].as_py()!r} is not something to do with a row",
+            f"{text[row].as_py()!r} is not an operation",
             where=row_place(file, number_of(row), name),
             hint=f"Column {name!r} holds {UPSERT!r} or {DELETE!r}",
         )

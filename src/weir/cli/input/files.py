@@ -129,7 +129,7 @@ def find_files(paths: Sequence[str]) -> list[RowFile]:
         If a path stands for no file, or standard input is named twice.
     """
     if paths.count(STANDARD_INPUT) > 1:
-        raise InputError("standard input can be read once only", where=_STANDARD_INPUT_NAME)
+        raise InputError("standard input can be read only once", where=_STANDARD_INPUT_NAME)
     found: list[RowFile] = []
     for path in paths:
         if path == STANDARD_INPUT:
@@ -204,7 +204,7 @@ def _open_in(stack: ExitStack, file: RowFile, file_format: FileFormat | None) ->
     known = file_format or _by_suffix(file) or _by_magic(start)
     if known is None:
         raise InputError(
-            "the format of the file cannot be told from its name or its first bytes",
+            "the format of the file cannot be determined from its name or its first bytes",
             where=file.name,
             hint=f"Give --format {'|'.join(FileFormat)}",
         )

@@ -77,7 +77,7 @@ def survey_shard(survey: Survey) -> ShardState | None:
         except _MovedError:
             continue
     raise ConflictError(
-        f"shard {survey.shard_id} kept changing during {_MAX_ATTEMPTS} attempts to look at it",
+        f"shard {survey.shard_id} kept changing during {_MAX_ATTEMPTS} attempts to inspect it",
         where=survey.store.uri,
         hint="Run fewer garbage collections at once",
     )

@@ -112,9 +112,9 @@ def _shard(store: ObjectStore, prefix: str, what: str) -> UUID:
     found = [one for one in list_shards(store) if str(one).startswith(prefix.lower())]
     if len(found) == 1:
         return found[0]
-    says = f"{len(found)} shards begin so" if found else "there is no such shard or object"
+    says = f"{len(found)} shards begin with it" if found else "there is no such shard or object"
     raise OptionError(
-        f"{what!r} cannot be looked at: {says}", where=store.uri, hint=f"There are {_SHORT_NAMES}"
+        f"{what!r} cannot be inspected: {says}", where=store.uri, hint=f"There are {_SHORT_NAMES}"
     )
 
 
@@ -138,10 +138,10 @@ def _of_shard(store: ObjectStore, shard_id: UUID, rest: str, what: str) -> Targe
         raise OptionError(
             f"shard {shard_id} has no generation {number}",
             where=store.uri,
-            hint="Its newest manifest says which there are",
+            hint="Its newest manifest lists its generations",
         )
     raise OptionError(
-        f"{what!r} cannot be looked at: a shard has no {rest[:60]!r}",
+        f"{what!r} cannot be inspected: a shard has no {rest[:60]!r}",
         where=store.uri,
         hint=f"There are {_SHORT_NAMES}",
     )

@@ -96,7 +96,7 @@ def _ended(status: int, said: str, what: str, where: str) -> CorruptionError | S
     return StorageError(
         f"the process that read {what} has ended with status {status} ({said or 'it said nothing'})",
         where=where,
-        hint="Try again; if memory was short, with more of it",
+        hint="Try again; if memory was short, with more memory",
     )
 
 

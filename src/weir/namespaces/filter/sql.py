@@ -169,7 +169,7 @@ def _present(one: Comparison, column: str, type: AttributeType) -> tuple[bool, s
     if operator is Operator.EQ:
         return (True, None) if value is None else (False, _equal(one, column, type, value))
     if type.is_vector:
-        raise InputError(f"attribute {one.attribute!r} is {type}, and only asked for whether it is missing")
+        raise InputError(f"attribute {one.attribute!r} is {type}, which can only be tested for being missing")
     if operator is Operator.IN:
         return _in(one, column, type)
     if value is None:
@@ -196,7 +196,7 @@ def _bound(operator: Operator, type: AttributeType, value: object) -> object:
 
 def _equal(one: Comparison, column: str, type: AttributeType, value: object) -> str:
     if type.is_vector:
-        raise InputError(f"attribute {one.attribute!r} is {type}, and only asked for whether it is missing")
+        raise InputError(f"attribute {one.attribute!r} is {type}, which can only be tested for being missing")
     if not type.is_list:
         return f"{column} = {literal(one.attribute, type, value)}"
     if not isinstance(value, tuple):
@@ -294,7 +294,8 @@ def _against_new(one: Comparison, columns: Columns, type: AttributeType | None, 
         return f"{left} IS NOT NULL" if negated else f"{left} IS NULL"
     if type.is_list or type.is_vector or new_type != type:
         raise InputError(
-            f"attributes {one.attribute!r} ({type}) and {one.value.attribute!r} ({new_type}) are not compared"
+            f"attributes {one.attribute!r} ({type}) and {one.value.attribute!r} ({new_type}) cannot be "
+            "compared"
         )
     column = columns.column(one.attribute)
     if one.operator is Operator.EQ:

@@ -307,7 +307,7 @@ def _find(base: BaseTable, column: str, within: frozenset[int] | None) -> TextIn
             f'create the index: table.indexes.create("{column}", "INVERTED")',
         )
     raise QueryError(
-        f"column {column!r} has no full-text index, which says how its words are told apart",
+        f"column {column!r} has no full-text index, which defines how its text is tokenized",
         where="column",
         hint=f'Create one: table.indexes.create("{column}", "INVERTED")',
     )
@@ -339,7 +339,7 @@ def _open(
     type = base.schema.field(column).type
     if (pa.types.is_list(type) or pa.types.is_large_list(type)) and not tokenizer.parts_lines:
         raise QueryError(
-            f"the full-text index of {column!r}, which holds lists, does not part words at the ends of lines",
+            f"the full-text index of {column!r}, which holds lists, does not separate words at line ends",
             where="column",
             hint=f'Create another one: table.indexes.create("{column}", "INVERTED")',
         )

@@ -179,7 +179,7 @@ class BooleanQuery:
             object.__setattr__(self, name, tuple(_query(clause, name) for clause in clauses))
         if not self.must and not self.should:
             raise QueryError(
-                "a boolean query says nothing of what to find",
+                "a boolean query does not say what to find",
                 where="query",
                 hint="Give it at least one query under must or should",
             )
@@ -272,7 +272,7 @@ def _query(value: Any, where: str) -> TextQuery:
     hint = "Pass text, or weir.MatchQuery and the like"
     if hasattr(value, "query_type") and hasattr(value, "inner"):
         hint = f"Lance's own query objects cannot be read: pass weir.{type(value).__name__} instead"
-    raise QueryError(f"{value!r:.60} is no text query", where=where, hint=hint)
+    raise QueryError(f"{value!r:.60} is not a text query", where=where, hint=hint)
 
 
 def _check_words(query: Any) -> None:

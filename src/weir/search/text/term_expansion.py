@@ -28,9 +28,9 @@ def with_words(query: TextQuery, corpora: Mapping[str, Corpus]) -> Node:
         corpus = corpora[searched_column(query)]
         if not corpus.index.has_positions:
             raise QueryError(
-                f"the full-text index of {query.column!r} keeps no positions, so it finds no phrases",
+                f"the full-text index of {query.column!r} stores no positions, so it cannot find phrases",
                 where="column",
-                hint=f'Build it anew: table.indexes.create("{query.column}", "INVERTED", with_position=True)',
+                hint=f'Rebuild it: table.indexes.create("{query.column}", "INVERTED", with_position=True)',
             )
         tokens = corpus.index.tokenizer.tokens(query.query)
         _refuse_wordless(tokens, query)
@@ -68,7 +68,7 @@ def _with_words_of_match(query: MatchQuery, corpora: Mapping[str, Corpus]) -> Wo
 def _refuse_wordless(words: Sequence[object], query: MatchQuery | PhraseQuery) -> None:
     if not words:
         raise QueryError(
-            f"the query {query.query!r:.60} has no word that the index of {query.column!r} knows of",
+            f"the query {query.query!r:.60} has no word that the index of {query.column!r} knows",
             where="query",
-            hint="Words that are in nearly every text, and signs, are left out of the index",
+            hint="Words that are in nearly every text, and punctuation, are left out of the index",
         )

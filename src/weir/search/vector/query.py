@@ -155,7 +155,8 @@ def _vectors(
     if pa.types.is_uint8(value_type):
         if not np.array_equal(array, array.astype(np.uint8)):
             raise QueryError(
-                f"column {column!r} holds whole numbers from 0 to 255, and the query others", where="vector"
+                f"column {column!r} holds whole numbers from 0 to 255, but the query holds others",
+                where="vector",
             )
         return np.atleast_2d(array.astype(np.uint8)), batch
     with np.errstate(over="ignore"):

@@ -215,9 +215,7 @@ def _with_metric(query: VectorQuery, index: VectorIndex | None, kind: pa.DataTyp
     if metric is None:
         metric = "hamming" if pa.types.is_integer(kind.value_type) else "l2"
     if metric == "cosine" and not query.vectors.any(axis=1).all():
-        raise QueryError(
-            "a query vector of zeros has no direction, and so no cosine to anything", where="vector"
-        )
+        raise QueryError("a query vector of zeros has no direction, and therefore no cosine", where="vector")
     return VectorQuery(query.column, query.vectors, query.batch, query.k, metric, query.nprobes, query.refine)
 
 

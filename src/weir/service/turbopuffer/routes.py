@@ -122,7 +122,9 @@ class _Calls:
         def begun() -> str:
             source.opened()
             if namespace.find() is not None:
-                raise InputError(f"there is a namespace {namespace.name!r} already, a copy makes a new one")
+                raise InputError(
+                    f"there is already a namespace {namespace.name!r}, and a copy creates a new one"
+                )
             return self._operations.begin(namespace.name, lambda: _copied(namespace.copy_from(source)))
 
         token = await self._service.run(begun)

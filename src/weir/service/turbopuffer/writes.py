@@ -125,7 +125,7 @@ def refuse_doubled(write: Write) -> None:
             if not isinstance(one, int | str) or isinstance(one, bool):
                 raise InputError(f"row {row}: an id is a whole number or a text")
             if one in seen:
-                raise InputError(f"row {row}: the id is in the write already, and one write has it once")
+                raise InputError(f"row {row}: the id occurs twice in the write")
             seen.add(one)
 
 

@@ -106,9 +106,7 @@ def _arithmetic(expression: Expr, operator: str, given: list[pa.Array]) -> pa.Ar
     try:
         return _CHECKED[operator](*(one.cast(kind) for one in given))
     except pa.ArrowInvalid as error:
-        raise WrappedError(
-            f"{expression.canonical_name()} is beyond the numbers of its type, {kind}"
-        ) from error
+        raise WrappedError(f"{expression.canonical_name()} is out of range for its type, {kind}") from error
 
 
 @cache

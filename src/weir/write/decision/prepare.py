@@ -115,7 +115,7 @@ def update_values(set_to: Mapping[str, str], columns: TableColumns) -> tuple[tup
             )
         if name in columns.primary_key:
             raise InputError(
-                f"column {name!r} is of the primary key, which no update changes",
+                f"column {name!r} is part of the primary key, which an update cannot change",
                 where="set",
                 hint="Delete the rows, and write them with another key",
             )

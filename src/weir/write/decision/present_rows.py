@@ -128,9 +128,9 @@ class PresentRows:
         listed = [one for one in manifest.flushed_generations if one.generation >= since.generation]
         if len(listed) < manifest.current_generation - since.generation:
             raise ConflictError(
-                "what was written since the rows were looked for has been merged and collected already",
+                "what was written since the rows were looked up has already been merged and collected",
                 where=self._store.uri,
-                hint="Call again",
+                hint="Try again",
             )
         namespace = self._versions.known().namespace
         for one in listed:
@@ -150,7 +150,7 @@ class PresentRows:
             raise ConflictError(
                 "the columns of the table changed while a write waited for its turn",
                 where=base.uri,
-                hint="Nothing of it was written; write it again",
+                hint="Nothing was written; write it again",
             )
         return base
 

@@ -130,7 +130,7 @@ class RowExpression:
             raise FilterError(
                 f"{self.text!r} fails on a row: {error}",
                 where=self.where,
-                hint="Guard it with CASE, or cast a part of it to a wider type; nothing was written",
+                hint="Guard it with CASE, or cast part of it to a wider type; nothing was written",
             ) from error
         except Exception as error:  # DataFusion raises nothing more specific
             raise FilterError(
@@ -153,7 +153,7 @@ class RowExpression:
             raise FilterError(
                 f"{self.text!r} fails on a row: {error}",
                 where=self.where,
-                hint="Cast a part of it to a type with more digits; nothing was written",
+                hint="Cast part of it to a type with more digits; nothing was written",
             ) from error
 
     def holds(self, present: pa.Table, new: pa.Table | None = None) -> npt.NDArray[np.bool_]:
@@ -179,7 +179,7 @@ def condition(text: str, schema: pa.Schema, *, has_new: bool) -> RowExpression:
     made = RowExpression.of(text, schema, has_new=has_new, where="condition")
     if made.type not in (pa.bool_(), pa.null()):
         raise FilterError(
-            f"the condition {text!r} is of type {made.type}, and has to be true or false",
+            f"the condition {text!r} is of type {made.type}, and must be true or false",
             where="condition",
             hint='Compare it with something, as in "version < 7"',
         )
@@ -222,7 +222,7 @@ def _compile(text: str, schema: pa.Schema, has_new: bool, where: str) -> tuple[D
             frame.select(expression.alias("value")).schema()
     except RecursionError as error:
         raise FilterError(
-            f"{text!r:.200} joins more parts by AND and OR than can be looked at",
+            f"{text!r:.200} joins too many parts by AND and OR",
             where=where,
             hint="Write values as a list, as in id IN (1, 2, 3)",
         ) from error
@@ -234,5 +234,5 @@ def _compile(text: str, schema: pa.Schema, has_new: bool, where: str) -> tuple[D
             hint=f"The columns are {', '.join(schema.names)}{also}",
         ) from error
     if wrong is not None:
-        raise FilterError(f"{text!r} is no function of one row: {wrong}", where=where)
+        raise FilterError(f"{text!r} is not a function of one row: {wrong}", where=where)
     return frame, expression

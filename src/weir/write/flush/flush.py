@@ -178,7 +178,7 @@ def _check(store: ObjectStore, claim: Claim, memtable: MemTable, latest: ShardMa
             f"shard {latest.shard_id} is claimed with epoch {latest.writer_epoch}; "
             f"this writer has epoch {claim.epoch}",
             where=store.uri,
-            hint="Every acknowledged row is safe in the WAL; open a new writer to go on",
+            hint="Every acknowledged row is safe in the WAL; open a new writer to continue",
         )
     # Within our epoch no other writer flushes: the answer to an earlier attempt was lost, or its manifest
     # reached the store after we had given up on it (invariant I4).

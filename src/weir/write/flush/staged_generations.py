@@ -144,7 +144,7 @@ def stage_generation(
         raise StorageError(
             f"rows for shard {shard_id} were {took} in staging, and might be collected as garbage",
             where=store.uri,
-            hint=f"Nothing was published; run the job again, which has to commit within {MAX_STAGED}",
+            hint=f"Nothing was published; run the job again, which must commit within {MAX_STAGED}",
         )
     return StagedGeneration(shard_id, flushed)
 
@@ -209,7 +209,7 @@ def publish_staged(
             raise StorageError(
                 f"rows for shard {shard_id} were staged {age} ago, and might be collected as garbage",
                 where=store.uri,
-                hint=f"Nothing was published; run the job again, which has to commit within {MAX_STAGED}",
+                hint=f"Nothing was published; run the job again, which must commit within {MAX_STAGED}",
             )
         return replace(
             latest,
@@ -270,7 +270,7 @@ def _refuse_if_fenced(store: ObjectStore, claim: Claim, latest: ShardManifest) -
             f"shard {latest.shard_id} is claimed with epoch {latest.writer_epoch}; "
             f"this writer has epoch {claim.epoch}",
             where=store.uri,
-            hint="Nothing was published; open a new writer to go on",
+            hint="Nothing was published; open a new writer to continue",
         )
 
 
@@ -288,7 +288,7 @@ def _staged_at(store: ObjectStore, staged: StagedGeneration) -> datetime:
     times = [meta.last_modified for meta in store.list(path)]
     if not times:
         raise StorageError(
-            "rows that were staged are gone",
+            "the staged rows are gone",
             where=f"{store.uri}/{path}",
             hint="Nothing was published. Run the job again",
         )

@@ -131,7 +131,7 @@ class ShardLease:
         raise ConflictError(
             f"the lease of shard {shard_id} was taken by others during {_MAX_ATTEMPTS} attempts",
             where=f"{store.uri}/{path}",
-            hint="Look for several writers that take it over from each other",
+            hint="Look for several writers that take the lease over from each other",
         )
 
     def _place(self, expected: str | None) -> bool:
@@ -207,10 +207,10 @@ class ShardLease:
         if self._store.is_local and self._store.head(self._path) is None:
             raise self._end(
                 FencedError(
-                    f"the lease of shard {self.shard_id}, held with epoch {self.epoch}, is gone: "
-                    "somebody has removed or moved the table",
+                    f"the lease of shard {self.shard_id}, held with epoch {self.epoch}, is gone: the table "
+                    "was removed or moved",
                     where=f"{self._store.uri}/{self._path}",
-                    hint="Restore the table, or create it anew, and open it again",
+                    hint="Restore or recreate the table, and open it again",
                 )
             )
 
@@ -351,7 +351,7 @@ class ShardLease:
         if stored.write_id not in {self._held.write_id, *self._in_doubt}:
             # Nobody but us writes it while it is ours, and this is an older state of it.
             raise self._end(
-                self._error("is not what was stored last: a backup was put in the place of the table")
+                self._error("is not what was stored last: a backup was restored in place of the table")
             )
         return meta.version, stored
 
@@ -364,7 +364,7 @@ class ShardLease:
         return FencedError(
             f"the lease of shard {self.shard_id}, held with epoch {self.epoch}, {what}",
             where=f"{self._store.uri}/{self._path}",
-            hint="What was acknowledged is safe; open a new writer to go on",
+            hint="Acknowledged rows are safe; open a new writer to continue",
         )
 
 
@@ -400,7 +400,7 @@ def _read_to_replace(store: ObjectStore, shard_id: UUID, terms: LeaseTerms, path
         raise CorruptionError(
             error.message,
             where=error.where,
-            hint="Nobody can tell who writes the shard; table.writer(takeover=True) claims it all the same",
+            hint="The shard's writer is unknown; table.writer(takeover=True) claims the shard anyway",
         ) from error
 
 

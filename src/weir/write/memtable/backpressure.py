@@ -306,7 +306,7 @@ class UnflushedBytes:
         errors = (member.flush_error for member in self._members.all())
         cause = next((error for error in errors if error is not None), None)
         failure = BackpressureError(
-            f"{self.used:,} bytes of rows waited for their flush for {timeout:g} s; "
+            f"{self.used:,} bytes of rows waited to be flushed for {timeout:g} s; "
             f"{self._option} is {self._limit:,}",
             where=self._where,
             hint=f"Write again later; the last flush said: {cause or 'nothing'}",

@@ -232,8 +232,8 @@ class MemTables:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     raise BackpressureError(
-                        f"{len(self._frozen)} MemTables of shard {self._claim.manifest.shard_id} waited "
-                        f"for their flush for {self._options.backpressure_timeout:g} s",
+                        f"{len(self._frozen)} MemTables of shard {self._claim.manifest.shard_id} waited to "
+                        f"be flushed for {self._options.backpressure_timeout:g} s",
                         where=self._store.uri,
                         hint=f"Write again later; the last flush said: {self.flush_error or 'nothing'}",
                     ) from self.flush_error
@@ -401,7 +401,7 @@ class MemTables:
             # The process is about to end, and starts no threads any more.
             self._flushing = None
             self.flush_error = WriterClosedError(
-                f"rows of shard {self._claim.manifest.shard_id} were not flushed, since the process ends",
+                f"rows of shard {self._claim.manifest.shard_id} were not flushed, because the process ends",
                 where=self._store.uri,
                 hint="They are durable in the log; close the writer before the program ends",
             )
