@@ -259,7 +259,7 @@ def test_finer_timestamps_and_durations_are_not_wider(given: pa.DataType, wanted
         ({"widen": {"vec": pa.list_(pa.float64(), 3)}}, "cannot be widened"),
         ({"widen": {"price": pa.decimal128(8, 4)}}, "cannot be widened"),
         ({"add": [pa.field("z", pa.int8(), nullable=False)]}, "cannot be without nulls"),
-        ({"add": [pa.field("nope.z", pa.int8())]}, "'nope' is no struct"),
+        ({"add": [pa.field("nope.z", pa.int8())]}, "'nope' is not a struct"),
         ({"add": [pa.field("z", pa.list_(pa.string(), 2))]}, "fixed-size list of string"),
         ({"add": [pa.field("z", pa.struct([]))]}, "without fields"),
         ({"drop": ["point.x", "point.y"]}, "a struct without fields"),

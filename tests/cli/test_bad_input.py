@@ -199,8 +199,8 @@ def test_corruption_is_reported_with_its_path(table: Path, weir_program: Run) ->
     [
         ("missing", "the file cannot be read: No such file or directory"),
         ("directory", "the file cannot be read: Is a directory"),
-        ("binary", "fields is no JSON: 'utf-8' codec can't decode"),
-        ("deep", "fields is no JSON"),
+        ("binary", "fields is not JSON: 'utf-8' codec can't decode"),
+        ("deep", "fields is not JSON"),
     ],
 )
 def test_files_of_events_that_cannot_be_read(tmp_path: Path, weir_program: Run, name: str, said: str) -> None:

@@ -7,7 +7,7 @@ logs and generations stay as they are: nothing has to be merged first.
 The new version is built by the library in a scratch directory and published with one put-if-absent, as every
 change of the MemWAL index is (:mod:`weir.base.publish`). It holds several of the library's operations: the
 details of the MemWAL index, which say which ids have been taken, then the schema as a ``Project``, and a
-``Merge`` where data was written anew. Rows prepared for the previous version can still be committed after a
+``Merge`` where data was rewritten. Rows prepared for the previous version can still be committed after a
 ``Project``; after a ``Merge`` they are refused and have to be prepared again.
 """
 
@@ -106,7 +106,7 @@ def alter_base_table(
             append = base.append_only
             required = None if append is None else append.unique
             schema = table_schema(altered.schema, base.primary_key, required=required)
-            # Data files still hold what plain Lance has dropped, under ids that no column has any more.
+            # Data files still hold columns that plain Lance has dropped, under ids that no column has now.
             last_id = max(
                 _last_field_id(base.details), base.dataset.max_field_id, *(one.id for one in fields)
             )

@@ -79,7 +79,7 @@ class Alteration:
         Raises
         ------
         SchemaError
-            Something is not of the kind it has to be, nothing is asked for, or a column is mentioned twice.
+            An argument has the wrong kind, nothing is requested, or a column is mentioned twice.
         """
         made = cls(
             tuple(_as_field(one) for one in _sequence(add, "add", pa.Field, "pa.field(...)")),
@@ -134,13 +134,13 @@ class Alteration:
         schema : Schema
             The columns there are.
         needed : mapping of str to str
-            Why a column has to stay as it is, by path.
+            Why a column must stay unchanged, by path.
 
         Raises
         ------
         SchemaError
-            A column is unknown, or has to stay as it is; a name exists or cannot be one; a type is no
-            wider one; or a new column cannot be null.
+            A column is unknown, or must stay unchanged; a name exists or cannot be one; a type is not a wider
+            one; or a new column cannot be null.
         """
         known = dict(_walk(schema))
         for path in self.touched:
@@ -265,7 +265,7 @@ def _refuse_needed(path: str, needed: Mapping[str, str]) -> None:
 
 
 def _refuse_in_large_list(path: str, known: Mapping[str, pa.Field]) -> None:
-    """Refuse a field of structs in a large list: Lance would read no row any more whose file lacks it."""
+    """Refuse a field of structs in a large list: Lance could no longer read rows whose file lacks it."""
     parts = path.split(".")[:-1]
     for depth in range(1, len(parts) + 1):
         above = ".".join(parts[:depth])

@@ -32,7 +32,7 @@ def chosen_append_only(
     Raises
     ------
     OptionError
-        If a table with a key is to be sorted.
+        If a table with a key should be sorted.
     SchemaError
         If a column is unknown, named twice, or cannot be sorted by.
     """

@@ -120,7 +120,7 @@ def _found(
                 older = read_manifest(store, before) if before else None
             except ObjectNotFoundError:
                 # Cleaned up. A version that is a copy of none had the mark that its column ever got: what
-                # bears another one is no value of this column.
+                # bears another one does not belong to this column.
                 came = None if restored else birth_at(manifest.version, manifest.identity)
                 yield from ((number, came, Unmarked()) for number in unknown)
                 return

@@ -52,7 +52,7 @@ def copy_files(base: BaseTable, target: ObjectStore) -> int:
 
     def copy(path: str) -> None:
         there, here = target.head(path), base.store.head(path)
-        # The names are random, so what has the name has the content, unless it was cut short.
+        # The names are random, so a file of the name has the content, unless it was cut short.
         if there is None or here is None or there.size != here.size:
             target.put(path, base.store.get(path))
 

@@ -123,7 +123,7 @@ def create_base_table(
     writer_defaults : mapping of str to str, optional
         Writer options to record with the table.
     merge_engine : MergeEngine, optional
-        What the versions of a key come to. Default: the last row.
+        How the versions of a key are combined. Default: the last row.
     append : AppendOnly, optional
         How rows are only added, of a table without a key. Default: they are replaced by key.
     expiry : Expiry, optional
@@ -178,7 +178,7 @@ def create_base_table(
             change = mem_wal_index_change(first.version, details, replaced=None)
             built = lance.LanceDataset.commit(str(scratch), change, read_version=first.version)
             if not fragments:
-                # That there are no rows is known here without round trips.
+                # Here it is known without round trips that there are no rows.
                 build_key_index(built, primary_key)
         except LIBRARY_ERRORS as error:
             _discard(store, fragments)

@@ -24,8 +24,8 @@ _COMPARED_BYTES = 256 * 1024 * 1024
 def damaged_file(uri: str) -> str:
     """Return where the first file is that is gone, short, or does not end as its kind does.
 
-    Looks at the files of the newest version, and if all are whole, compares them with their checksums. To be
-    asked when a read has failed: it opens all of them.
+    Checks the lengths of the files of the newest version, and if all are whole, compares them with their
+    checksums. To be asked when a read has failed: it opens all of them.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def damaged_file(uri: str) -> str:
 
 
 def _unlike_its_checksum(uri: str, files: Sequence[VersionFile]) -> str | None:
-    """Return where the first file is that is not what was written: of the base table, or of a generation."""
+    """Return the location of the first damaged file: of the base table, or of a generation."""
     store = LocalStore(uri, fsync=False)
     chosen, nbytes = list[str](), 0
     for file in sorted(files, key=lambda one: one.size or 0):

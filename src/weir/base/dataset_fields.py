@@ -72,7 +72,7 @@ def _with_ids(schema: pa.Schema, dataset: lance.LanceDataset) -> pa.Schema:
 def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
     """Return the columns of a generation, which carry the ids that its dataset gives them.
 
-    What the dataset gives ``_tombstone`` is no id of the table, which may have a column of that id.
+    The id that the dataset gives ``_tombstone`` is not one of the table, which may have a column of that id.
     """
     schema = _with_ids(dataset.schema, dataset)
     at = schema.get_field_index(TOMBSTONE)

@@ -2,7 +2,7 @@
 
 A swapped or corrupted deletion file causes no error: replaced rows come back beside the new ones. So its row
 count in the manifest and the checksum that Weir recorded are compared when a process first reads a version
-with it. Later reads of the same version check nothing, and later versions only what is new in them.
+with it. Later reads of the same version check nothing, and later versions only their new files.
 
 On an object store, which has its own checksums, nothing is read for this.
 """
@@ -27,7 +27,7 @@ _REACH = 64
 
 
 def refuse_damaged_deletion_files(store: ObjectStore, version: int) -> None:
-    """Make sure that the deletion files of a version are what was written, each once in a process.
+    """Make sure that the deletion files of a version are intact, each once in a process.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def refuse_damaged_deletion_files(store: ObjectStore, version: int) -> None:
 def damaged_deletions(
     store: ObjectStore, manifest: TableManifest, *, again: bool = False
 ) -> tuple[FileDamage, ...]:
-    """Return the deletion files of a version that are not what was written.
+    """Return the deletion files of a version that are damaged.
 
     Missing ones are skipped: reading them raises an error anyway.
 

@@ -57,7 +57,7 @@ def update_details(
     max_attempts : int, default 64
         Races to lose before giving up.
     takes_back_progress : bool, default False
-        Whether the change may take back merge progress, because it is that of another table.
+        Whether the change may reset merge progress, because it belongs to another table.
     lacking : collection of str, default ()
         Indexes to remove from the list of maintained ones, unless they exist at the commit.
 
@@ -69,7 +69,7 @@ def update_details(
     Raises
     ------
     ConflictError
-        Others committed during every attempt; or a backup was put in the place of the table.
+        Others committed during every attempt; or a backup was restored in place of the table.
     InputError
         The change would take back merge progress.
     TableNotFoundError
@@ -172,7 +172,7 @@ def note_unknown_fields(base: BaseTable) -> BaseTable:
     Parameters
     ----------
     base : BaseTable
-        The table as it was a moment ago.
+        The table at a recent version.
     """
     if not has_unknown_fields(base.details) and NOTED not in base.details.writer_config_defaults:
         return base
@@ -190,7 +190,7 @@ def restore_unknown_fields(base: BaseTable, before: IndexDetails) -> BaseTable:
     base : BaseTable
         The table at any version.
     before : IndexDetails
-        What was stored before those commits; another service may have removed the note meanwhile.
+        The details before those commits; another service may have removed the note meanwhile.
     """
     if not may_have_dropped_fields(base, before):
         return base

@@ -51,7 +51,7 @@ __all__ = [
 
 _TABLES = 256
 _ONE_BY_ONE = 64
-"""Files up to which each is synced by itself; above, the file system as a whole costs less."""
+"""Up to this many files each is synced separately; above, syncing the whole file system costs less."""
 
 _HISTORY = 16
 """Earlier versions whose manifests a process also syncs at first sight of a table, for time travel."""
@@ -91,7 +91,7 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
     Raises
     ------
     StorageError
-        The disk refuses to store what was to be committed. Nothing was committed.
+        The disk refuses to store the commit. Nothing was committed.
     """
     if not store.waits_for_disk:
         yield copy.copy(dataset)
@@ -108,7 +108,7 @@ def committing(store: ObjectStore, dataset: lance.LanceDataset) -> Iterator[lanc
 
 
 class DurableVersions:
-    """The one who publishes versions of a table for the library: not before they are on the disk.
+    """Publishes versions of a table for the library: not before they are on the disk.
 
     It implements the interface of ``LanceNamespace`` without inheriting from it: importing that takes longer
     than everything needed to write and read a table, so it is imported only for errors, which are rare.
@@ -121,7 +121,7 @@ class DurableVersions:
     Attributes
     ----------
     failure : WeirError or None
-        What has kept a version from being published, other than another version.
+        Why a version was not published, other than another version.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -211,14 +211,14 @@ class DurableVersions:
 
 
 def make_durable(store: ObjectStore, version: int) -> None:
-    """Make a version durable, whoever committed it, unless this process has already done so.
+    """Make a version durable, even one of another process, unless this process has already done so.
 
     Parameters
     ----------
     store : ObjectStore
         The table's store. Nothing happens unless it is local and waits for the disk.
     version : int
-        The version. One that has been cleaned up is passed over.
+        The version. One that has been cleaned up is skipped.
 
     Raises
     ------
@@ -267,7 +267,7 @@ def refuse_torn_files(store: ObjectStore, manifest: TableManifest) -> None:
 
 
 def record_new_files(store: ObjectStore, before: TableManifest, after: TableManifest) -> None:
-    """Record the checksums of what a version has that was published, and the one before it had not.
+    """Record the checksums of the files that a published version has and the one before it had not.
 
     For files in both versions, their committer has recorded checksums or not.
     """

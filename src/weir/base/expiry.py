@@ -36,7 +36,7 @@ def chosen_expiry(
     OptionError
         If there is a time and no column, the time is none, or rows of the merge engine cannot expire.
     SchemaError
-        If there is no such column, or it is no time.
+        If there is no such column, or it is not a time.
     """
     if expire_after is not None and not isinstance(expire_after, timedelta):
         raise OptionError(

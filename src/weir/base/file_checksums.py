@@ -84,7 +84,7 @@ def damaged_base_files(store: ObjectStore, paths: Collection[str]) -> tuple[File
     Returns
     -------
     tuple of FileDamage
-        Those that are not what was written, and objects of checksums that cannot be read, by path.
+        Those that are damaged, and objects of checksums that cannot be read, by path.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def refuse_damaged(store: ObjectStore, paths: Collection[str], *, doing: str) ->
 
 
 def refuse_damaged_version(store: ObjectStore, version: int, *, doing: str) -> None:
-    """Make sure that the deletion files of a version are what was written.
+    """Make sure that the deletion files of a version are intact.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def refuse_damaged_version(store: ObjectStore, version: int, *, doing: str) -> N
 
 
 def refuse_damaged_deletions(store: ObjectStore, before: Collection[str], after: Collection[str]) -> None:
-    """Make sure that deletion files which a version replaces are what was written.
+    """Make sure that deletion files which a version replaces are intact.
 
     The replacements will contain their rows, with valid checksums, which would hide damage.
 
@@ -243,7 +243,7 @@ def forget_checksums(store: ObjectStore) -> None:
             if there.isdisjoint(file_checksums.decode(store.get(path), where=f"{store.uri}/{path}")):
                 gone.append(path)
         except (ObjectNotFoundError, CorruptionError):
-            continue  # ``verify`` names what is damaged
+            continue  # ``verify`` names the damaged files
     store.delete(gone)
 
 

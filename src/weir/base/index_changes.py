@@ -105,7 +105,7 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
         try:
             build_index(dataset, definition)
         except LIBRARY_ERRORS as error:
-            # What the operating system has refused is no matter of the index.
+            # An error of the operating system does not concern the index.
             if classify(error) is LibraryFailure.CONFLICT or hint_for(error) is not None:
                 raise
             raise IndexDefinitionError(
@@ -115,7 +115,7 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
                 hint="Change its parameters, or choose another kind",
             ) from error
         if not _is_as_before(base.dataset, dataset, definition.column):
-            # The library commits it all the same, and cannot read the table by it, or passes over rows.
+            # The library commits it anyway, and cannot read the table by it, or misses rows.
             dataset.drop_index(definition.name)
             raise ConflictError(
                 f"column {definition.column!r} was altered while the index {definition.name!r} was built",
@@ -175,7 +175,7 @@ def drop_index(base: BaseTable, name: str) -> BaseTable:
 
 
 def _is_as_before(before: lance.LanceDataset, after: lance.LanceDataset, column: str) -> bool:
-    """Whether a version has the column of an earlier one, by whatever name, in the same type."""
+    """Whether a version has the column of an earlier one, under any name, with the same type."""
     (number,) = (field.id() for field in before.lance_schema.fields() if field.name() == column)
     names = [field.name() for field in after.lance_schema.fields() if field.id() == number]
     same: bool = bool(names) and before.schema.field(column).type == after.schema.field(names[0]).type

@@ -1,4 +1,4 @@
-"""Checking index files against what was written, before they are used for results or new indexes."""
+"""Checking index files against their checksums before they are used for results or new indexes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REACH = 64
 
 
 def refuse_damaged_indexes(base: BaseTable, names: Collection[str] | None = None, *, doing: str) -> None:
-    """Make sure that indexes are what was written, before the library writes others by them.
+    """Make sure that indexes are intact before the library writes others from them.
 
     It trusts what it reads from them, and its output gets new checksums.
 
@@ -54,7 +54,7 @@ def refuse_damaged_index_files(
     because: str,
     hint: str,
 ) -> None:
-    """Make sure that some files of some indexes are what was written; each is read once by a process.
+    """Make sure that some files of some indexes are intact; each is read once by a process.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def refuse_damaged_index_files(
 
 
 def damaged_index_files(base: BaseTable, name: str) -> tuple[FileDamage, ...]:
-    """Return which files of an index of a local table are not what was written. Reads all of them.
+    """Return the damaged files of an index of a local table. Reads all of them.
 
     Parameters
     ----------

@@ -103,7 +103,7 @@ class RebuildTask:
 
     @classmethod
     def of(cls, base: BaseTable, index: ExistingIndex) -> RebuildTask:
-        """Return the task for an index as it is."""
+        """Return the task for an existing index."""
         return cls(base.store, index.name, tuple(segment.uuid for segment in index.segments))
 
 
@@ -114,7 +114,7 @@ class BuiltSegment:
     Parameters
     ----------
     task : SegmentTask
-        What it was built for.
+        The definition it was built for.
     segment : Index
         What the library commits.
     """
@@ -294,7 +294,7 @@ def unite_segments(base: BaseTable, name: str, segments: int) -> BaseTable:
     Raises
     ------
     CorruptionError
-        A file of the index is not what was written, as far as there are checksums.
+        A file of the index is damaged, as far as there are checksums.
     """
     doing = f"uniting the segments of the index {name!r}"
 

@@ -47,7 +47,7 @@ def key_index_name(column: str) -> str:
 
 
 def key_index_names(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -> dict[str, str]:
-    """Return the BTREE index of every key column that has one, whatever its name."""
+    """Return the BTREE index of every key column that has one, under any name."""
     names: dict[str, str] = {}
     for index in list_indexes(dataset):
         if (

@@ -22,7 +22,7 @@ REBUILD = "Drop the index (LanceDataset.drop_index) and merge: the index is then
 def refuse_damaged_key_index(
     base: BaseTable, names: Collection[str] = PAGE_FILES, *, and_up_to: int = 0
 ) -> None:
-    """Make sure that the files of the key index of a version are what was written.
+    """Make sure that the files of the key index of a version are intact.
 
     Parameters
     ----------

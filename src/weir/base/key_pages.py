@@ -90,7 +90,7 @@ class _Page:
 class _PageFile:
     """A file of pages, to be read by many threads.
 
-    What a call returns can be read by many at once.
+    The result of a call can be read by many threads at once.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class _Segment:
         )
 
     def held(self) -> _Page | None:
-        """Return all pages as one where they are in memory, or page by page would not take less by now."""
+        """Return all pages as one if they are in memory, or if reading by page would no longer cost less."""
         if self.rows <= _GATHERED_UP_TO_ROWS and self.file.reads > max(len(self.low) // _READS_OF_WHOLE, 1):
             return self.whole()
         return self.engine.cache.get(self._whole_key)
@@ -217,7 +217,7 @@ class _Segment:
         return ("key page", self.uuid, at)
 
     def _checked(self, page: _Page, first: int, end: int) -> _Page:
-        """Return what was read of some pages, if it can be what their table says: not zeros, for example.
+        """Return some pages as read, if they match their table: not zeros, for example.
 
         It is asked of whole numbers alone, where it takes next to nothing.
         """
@@ -285,7 +285,7 @@ class KeyPages:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The least and the greatest key, deleted ones among them; None of keys that are no whole numbers."""
+        """The least and the greatest key, including deleted ones; None unless keys are whole numbers."""
         if not self._segments or not all(isinstance(one.low, np.ndarray) for one in self._segments):
             return None
         ends = [(int(one.low[0]), int(one.high[-1])) for one in self._segments if len(one.low)]
@@ -625,7 +625,7 @@ def _found_in(segment: _Segment, page: _Page, keys: Values) -> tuple[Offsets, Ro
 def _spoken_for(
     segment: _Segment, which: Offsets, addresses: RowAddresses
 ) -> tuple[Offsets, RowAddresses] | None:
-    """Return what was found in the fragments that a segment speaks for."""
+    """Return the matches in the fragments that a segment covers."""
     known = _are_in(addresses >> _FRAGMENT_SHIFT, segment.fragments)
     if not known.any():
         return None
@@ -633,7 +633,7 @@ def _spoken_for(
 
 
 def _rows_with(values: Values, keys: Values) -> tuple[Offsets, Offsets]:
-    """Return which keys are among values that ascend, and where, each as often as it is there."""
+    """Return which keys are among ascending values, and where, each as often as it occurs."""
     low = _search(values, keys, "left")
     (which,) = _are_at(values, low, keys).nonzero()
     rows = low[which]

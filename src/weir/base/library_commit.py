@@ -46,7 +46,7 @@ def commit_with_library(
     Raises
     ------
     ConflictError
-        Concurrent commits got in the way of every attempt; or a backup was put in the place of the table.
+        Concurrent commits got in the way of every attempt; or a backup was restored in place of the table.
     StorageError
         The library failed otherwise.
     """

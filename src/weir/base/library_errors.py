@@ -85,7 +85,7 @@ def classify(error: BaseException) -> LibraryFailure:
 def is_panic(error: BaseException) -> bool:
     """Whether the library has panicked, as it does on some damaged files.
 
-    Its exception is no :class:`Exception`, and its class cannot be imported.
+    Its exception is not an :class:`Exception`, and its class cannot be imported.
     """
     return type(error).__name__ == "PanicException"
 
@@ -98,7 +98,7 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
     error : BaseException
         What the library raised.
     doing : str
-        What was being done, as the subject of "failed".
+        The operation, as the subject of "failed".
     where : str
         The table. Where a file of it shows that it is damaged, the error names the file.
     """
@@ -106,7 +106,7 @@ def storage_failure(error: BaseException, doing: str, *, where: str) -> StorageE
         return object_store_errors.missing_bucket(where)
     hint = local_errors.hint_for(error) or object_store_errors.hint_for(error)
     failure = classify(error)
-    # The library has as many texts for damage as it has places that meet it.
+    # The library words damage differently in every place that meets it.
     is_unknown = failure is LibraryFailure.OTHER and hint is None
     damaged = damaged_file(where) if failure is LibraryFailure.DAMAGED or is_unknown else where
     if failure is LibraryFailure.DAMAGED or damaged != where:

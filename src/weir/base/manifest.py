@@ -41,7 +41,7 @@ class TableManifest:
     where : str
         Its location, for errors.
     stored : Bytes, optional
-        What the file holds, where ``data`` was made of it to have the library build on it.
+        The content of the file, if ``data`` was derived from it for the library to build on.
     """
 
     version: int
@@ -177,7 +177,7 @@ def read_manifest(store: ObjectStore, version: int) -> TableManifest:
     Raises
     ------
     ObjectNotFoundError
-        There is no such version.
+        The version does not exist.
     """
     path = manifest_path(version, counts_down=True)
     try:

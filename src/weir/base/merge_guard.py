@@ -11,7 +11,7 @@ was unmerged when the merge was planned. Of all merges planned from the same sta
 library refuses the rest.
 
 A guard id is a name-based UUID (version 5), Weir's shard ids have the form of random ones (version 4):
-neither is ever taken for the other.
+neither is ever mistaken for the other.
 
 **Deletes.** A merge of deletes and rows takes two commits. The first marks, under a third id, the last
 generation whose deletes it has applied. While that is above the merged generation, the base table contains
@@ -50,7 +50,7 @@ def guard_id(shard_id: UUID) -> UUID:
 
 @lru_cache(maxsize=4096)
 def deletes_id(shard_id: UUID) -> UUID:
-    """Return the id under which it is recorded how far the deletes of a shard's merges have come.
+    """Return the id under which the progress of the deletes of a shard's merges is recorded.
 
     Examples
     --------

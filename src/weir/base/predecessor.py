@@ -26,12 +26,12 @@ def may_follow(store: ObjectStore, before: TableManifest) -> bool:
     store : ObjectStore
         Holds the table.
     before : TableManifest
-        The version that the one to publish was made on top of.
+        The version on which the one to publish is based.
 
     Raises
     ------
     ConflictError
-        It is gone, or another one has its number, and nothing newer is there.
+        It is gone, or another one has its number, and nothing newer exists.
     """
     if _is_there(store, before):
         return True

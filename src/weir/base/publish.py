@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 TRANSACTIONS = "_transactions"
-"""Directory of the table's transaction files, which concurrent commits read to look for conflicts."""
+"""Directory of the table's transaction files, in which concurrent commits look for conflicts."""
 
 _INDEXES = "_indices"
 
@@ -173,7 +173,7 @@ def publish_first_details(
 
 
 def as_of_today(manifest: TableManifest, details: IndexDetails) -> TableManifest:
-    """Return a version as if its MemWAL index had details of today: what the library reads and builds on."""
+    """Return a version as if its MemWAL index had the current form, which the library reads and builds on."""
     data = with_index_details(
         manifest.data, index_details.INDEX_NAME, index_details.encode(details), where=manifest.where
     )
@@ -433,8 +433,8 @@ def publish_manifest(
     try:
         store.put_if_absent(path, manifest.data)
     except ObjectExistsError:
-        # Ours all the same if the answer to an earlier attempt was lost (invariant I4): no two
-        # manifests are alike, every one names its own transaction.
+        # Ours anyway if the answer to an earlier attempt was lost (invariant I4): no two manifests are alike,
+        # every one names its own transaction.
         if bytes(store.get(path)) != bytes(manifest.data):
             store.delete(transactions)
             return None

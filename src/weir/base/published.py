@@ -1,6 +1,6 @@
 """Shard snapshots as published in the MemWAL index: read without opening any shard manifest.
 
-Lance MemWAL spec, "Shard Snapshot Storage": inline in the index details for few shards, in a file of its own
+Lance MemWAL spec, "Shard Snapshot Storage": inline in the index details for few shards, in a separate file
 for many. The file is written under the future id of the index, and then published with it; if that never
 happens, nothing refers to it, and Lance's cleanup removes it with other unreferenced indexes.
 """

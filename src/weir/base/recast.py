@@ -32,15 +32,15 @@ from weir.storage.interface import ObjectStore
 __all__ = ["Recast"]
 
 _GONE = -2
-"""Stands for a field of a data file that is now in another file."""
+"""Marks a field of a data file that is now in another file."""
 _BATCH_ROWS = 65_536
 
 
 class Recast:
     """Columns of a table in a wider type, fragment by fragment.
 
-    What has been written for a fragment is used again when the same fragment comes once more, as it does
-    where a commit is tried again after a lost race.
+    What has been written for a fragment is reused when the same fragment comes again, as it does where a
+    commit is tried again after a lost race.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ class Recast:
         SchemaError
             A value does not fit the new type, or a fragment is of a format that takes no more files.
         CorruptionError
-            A file is not what was written, as far as there are checksums.
+            A file is damaged, as far as there are checksums.
         StorageError
             The store failed.
         """
         return [self._recast(fragment) for fragment in dataset.get_fragments()]
 
     def discard(self) -> None:
-        """Delete what has been written."""
+        """Delete the files that have been written."""
         self._store.delete([f"data/{file.path}" for file in self._written.values()])
         self._written.clear()
 
@@ -147,7 +147,8 @@ class Recast:
         """Return which columns of a file hold which fields, as the library lays them out."""
         layout = self._layouts.get(version)
         if layout is None:
-            # With a row, since the library makes no file without; of nulls, whatever the columns allow.
+            # With a row, since the library makes no file without; of nulls, whether the columns allow them or
+            # not.
             schema = pa.schema([field.with_nullable(True) for field in self._schema])
             row = pa.table([pa.nulls(1, field.type) for field in schema], schema=schema)
             with scratch_directory() as scratch:

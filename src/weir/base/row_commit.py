@@ -193,7 +193,7 @@ def append_fragments(
     except ValueError as error:
         if _BRANCH_ELSEWHERE not in str(error):
             raise
-    # In a copied branch directory, the library looks for the branch and does not find it.
+    # In a copied branch directory, the library searches for the branch and does not find it.
     options.setdefault("storage_options", dataset.latest_storage_options())
     written = write_fragments(rows(), dataset.uri, mode="append", **options)
     return written
@@ -209,7 +209,7 @@ def fragments_with_files(
     dataset : LanceDataset
         The other dataset. It has deleted no row, and its columns have the ids of those of the table.
     hidden : str
-        A column of it that the table has not: what the files have of it belongs to no column any more.
+        A column of it that the table does not have: its values in the files no longer belong to a column.
     copy : callable
         Takes the name of a data file, copies it, and returns the name of the copy.
     """
@@ -241,7 +241,7 @@ def without_rows(
     Returns
     -------
     FragmentLeft or None
-        None if there is no such fragment.
+        None if the fragment does not exist.
     """
     fragment = dataset.get_fragment(fragment_id)
     if fragment is None:

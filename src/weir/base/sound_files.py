@@ -55,7 +55,7 @@ def _identity(location: str) -> _Identity | None:
 def refuse_unsound(
     store: ObjectStore, paths: Collection[str], versions: Container[int], *, because: str, hint: str
 ) -> None:
-    """Make sure that files are what was written, as far as there are checksums; reads all of each, once.
+    """Make sure that files are intact, as far as there are checksums; reads each as a whole, once.
 
     Parameters
     ----------

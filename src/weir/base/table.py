@@ -62,7 +62,7 @@ TABLE_ID = "weir.table_id"
 """Key among the writer defaults of the MemWAL index under which a table's own id is kept."""
 
 DROPPED = "weir.dropped"
-"""Key among them under which it is kept since when the table is being removed."""
+"""Its key among them; the value says since when the table is being removed."""
 
 PLACE = "weir.place"
 """Key among them under which it is kept where the table was when it got that id: a copy is elsewhere."""
@@ -211,7 +211,7 @@ class BaseTable:
         TableNotFoundError
             There is no Lance dataset, or one without a MemWAL index; the hint says what to do.
         SnapshotExpiredError
-            The version asked for does not exist any more.
+            The requested version no longer exists.
         SchemaError
             The table has a MemWAL index and no primary key.
         CorruptionError
@@ -224,8 +224,8 @@ class BaseTable:
         try:
             dataset, manifest = _open_newest(store)
         except (TableNotFoundError, CorruptionError, StorageError, SnapshotExpiredError) as error:
-            # A manifest of zeros is no error to the library: it takes it for version 0. And where the version
-            # that it has listed is set aside before it is read, it says that there is no table.
+            # A manifest of zeros is no error for the library: it reads it as version 0. And if the version
+            # that it has listed is set aside before it is read, it reports that there is no table.
             return cls._sound(store, error)
         if what_is_torn(store, manifest) is not None:
             return cls._sound(store, None)
@@ -233,14 +233,14 @@ class BaseTable:
 
     @classmethod
     def of_published(cls, store: ObjectStore, manifest: TableManifest) -> BaseTable:
-        """Open a version that was published here a moment ago. One request: it is not read again.
+        """Open a version that this process has just published. One request: it is not read again.
 
         The library makes sure that it is there, and reads the list of its indexes once it needs them.
 
         Raises
         ------
         SnapshotExpiredError
-            It does not exist any more.
+            It no longer exists.
         """
         base = cls._pinned(store, _open(store, manifest.version, manifest), manifest)
         base._is_made_here = True
@@ -368,7 +368,7 @@ class BaseTable:
     def namespace(self) -> str:
         """Identifies the objects of this table in this process, for caches.
 
-        A copy of the table has its identity, and goes its own way from there.
+        A copy of the table has its identity, and diverges from there.
         """
         return self._namespace
 
@@ -401,11 +401,11 @@ class BaseTable:
 
     @property
     def lifetime(self) -> Lifetime | None:
-        """How long the cache has what was read of this version: while anybody has it, or it was read last."""
+        """How long the cache keeps what was read from this version: while referenced, or read last."""
         return self._lifetime
 
     def segment_lifetime(self, uuid: str) -> Lifetime | None:
-        """Return how long the cache has what was read of a segment of an index: while a version has it."""
+        """Return how long the cache keeps what was read from an index segment: while a version has it."""
         return self._segment_lifetimes.get(uuid)
 
     @property
@@ -413,12 +413,12 @@ class BaseTable:
         return ("table manifest", self._namespace)
 
     def manifest(self) -> TableManifest:
-        """Return the manifest of this version. Nothing is read if it was opened a moment ago.
+        """Return the manifest of this version. Nothing is read if it was just opened.
 
         Raises
         ------
         ObjectNotFoundError
-            The version has been cleaned up, or another one has its number now.
+            The version has been cleaned up, or another one now has its number.
         """
         known = self.engine.cache.get(self._manifest_key)
         # A backup may have been restored in place of the table, and have reached the same number.
@@ -437,7 +437,7 @@ class BaseTable:
 
     @property
     def dataset(self) -> lance.LanceDataset:
-        """The Lance dataset at that version. Read with it; whatever changes it needs a copy."""
+        """The Lance dataset at that version. Only for reading; changes need a copy."""
         return self._dataset
 
     def refuse_damaged_deletions(self) -> None:
@@ -446,7 +446,7 @@ class BaseTable:
         Raises
         ------
         CorruptionError
-            A deletion file is not what was written. It is named.
+            A deletion file is damaged. It is named.
         """
         if not self._deletions_are_sound:
             refuse_damaged_deletion_files(self._store, self._version)
@@ -528,7 +528,7 @@ class BaseTable:
 
     @property
     def merge_engine(self) -> MergeEngine | None:
-        """What the versions of a key come to; None where the last row wins, as in tables of the library."""
+        """How the versions of a key are combined; None where the last row wins, as in library tables."""
         return self._merge_engine
 
     @property
@@ -675,7 +675,7 @@ class BaseTable:
         Raises
         ------
         SnapshotExpiredError
-            There is no such version, it has been cleaned up, or it is another one.
+            The version does not exist, has been cleaned up, or is another one.
         """
         found = self if version == self.version else self._at(version)
         if not found.version_identity.startswith(identity):
@@ -861,7 +861,7 @@ def primary_key_of(dataset: lance.LanceDataset) -> tuple[str, ...]:
 
 def _no_dataset(store: ObjectStore) -> TableNotFoundError:
     if not store.is_local:
-        # The library believes whatever answers that it lists nothing.
+        # The library believes any answer with an empty listing.
         store.list_first(VERSIONS)
     return TableNotFoundError(
         "there is no table",

@@ -1,6 +1,6 @@
 """Versions of the base table torn by a power loss: finding them and setting them aside.
 
-Whatever Weir commits is on the disk before it can be found (:mod:`weir.base.durability`). Lance alone syncs
+All that Weir commits is on the disk before it can be found (:mod:`weir.base.durability`). Lance alone syncs
 nothing, and the newest versions of a local table that it has committed may come back from a loss of power
 with a manifest or files that are empty, short or gone. Such a version is *torn*.
 
@@ -9,9 +9,9 @@ version above the torn ones, and then sets these aside: their manifests move to 
 nothing is deleted. Their merges are made again: garbage collection makes a version durable before it relies
 on it.
 
-Nobody waits for anybody here. Two who do this at once publish the same bytes under the same number, and move
-the same files. No number comes back (:mod:`weir.base.spent_versions`), so that one who sleeps in the middle
-moves nothing else when it wakes.
+There is no waiting here. Two processes that do this at once publish the same bytes under the same number, and
+move the same files. No number comes back (:mod:`weir.base.spent_versions`), so that one who sleeps in the
+middle moves nothing else when it wakes.
 
 What looks torn and is not what a loss of power leaves is an error, and stays where it is: versions whose
 commits lie far apart, and those without which merged generations would be missing that have been collected.
@@ -89,7 +89,7 @@ class TornVersion:
     path : str
         Path of its manifest.
     reason : str
-        What is torn, and how.
+        The torn files, and how they are torn.
     committed_at : datetime
         When its manifest was written, by the clock of the file system.
     """
@@ -147,7 +147,7 @@ def what_is_torn(store: ObjectStore, manifest: TableManifest, *, indexes: bool =
     for file in needed:
         if file.path not in known:
             location = os.path.join(store.uri, file.path)
-            # An unreadable disk does not tell what is on it.
+            # An unreadable disk does not show what is on it.
             with reporting("Looking whether a version is whole", location):
                 torn = _tear(location, file, recent)
             if torn is not None:
@@ -270,7 +270,7 @@ def _check(store: ObjectStore, found: SoundVersion) -> None:
 
 
 def _collected(store: ObjectStore, manifest: TableManifest) -> str | None:
-    """Return which generation a version lacks that is no longer there to be merged; None if none."""
+    """Return a generation that a version lacks and that can no longer be merged; None if there is none."""
     index = manifest.mem_wal_index()
     if index is None or first_index_details.is_first_form(index.details):
         return None
@@ -317,7 +317,7 @@ def set_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
     Returns
     -------
     tuple of TornVersion
-        What was set aside, newest first.
+        The versions that were set aside, newest first.
 
     Raises
     ------

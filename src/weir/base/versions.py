@@ -111,7 +111,7 @@ def _index_at(base: BaseTable, version: int) -> _Index | None:
         try:
             details = manifest.decode_details(entry)
         except FirstIndexError:
-            # One from before an upgrade: no shard of today is of it.
+            # One from before an upgrade: no present shard belongs to it.
             return None, 0
         return _Index(entry.uuid, details), 256 + len(details.inline_snapshots or b"")
 
@@ -212,7 +212,7 @@ def remove_versions(store: ObjectStore, versions: Collection[int]) -> int:
     Raises
     ------
     StorageError
-        If the library cannot remove them. What has been removed is gone; call it again.
+        If the library cannot remove them. Those removed are gone; call it again.
     """
     if not versions:
         return 0

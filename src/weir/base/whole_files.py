@@ -80,7 +80,7 @@ def refuse_torn_build(root: str, manifest: Bytes, *, where: str) -> None:
     """
     try:
         refuse_torn_end(manifest, where=where)
-        # Other commits read it to look for conflicts.
+        # Other commits read it to find conflicts.
         transaction = decode_transaction(manifest, where=where)
     except CorruptionError as error:
         raise _torn(error.message, where) from error
@@ -90,7 +90,7 @@ def refuse_torn_build(root: str, manifest: Bytes, *, where: str) -> None:
 
 
 def _each(root: str, file: VersionFile) -> Iterator[VersionFile]:
-    """Yield the files of a directory one by one, and a file as it is."""
+    """Yield the files of a directory one by one, and a file itself."""
     if "." in os.path.basename(file.path):
         yield file
         return

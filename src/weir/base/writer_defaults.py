@@ -15,9 +15,9 @@ recorded                          option of Weir            meaning
 
 Beside them Weir records ``weir.max_memtable_age``, the seconds after which a MemTable is flushed.
 
-The others have nothing to set: ``max_wal_flush_interval_ms`` is the longest that a write may wait for
-its log entry, and Weir lets none wait; ``durable_write`` is what every write of Weir is; the rest is about
-how the library works inside. Whatever is recorded is kept.
+The others have nothing to set: ``max_wal_flush_interval_ms`` is the longest that a write may wait for its log
+entry, and Weir lets none wait; ``durable_write`` is what every write of Weir is; the rest is about how the
+library works inside. Everything recorded is kept.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def recorded_options(
     Raises
     ------
     OptionError
-        A value is no whole number of at least 1; or the age no number of seconds.
+        A value is not a whole number of at least 1, or the age is not a number of seconds.
 
     Examples
     --------

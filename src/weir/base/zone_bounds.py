@@ -59,7 +59,7 @@ def zone_bounds(base: BaseTable, column: str) -> ZoneBounds | None:
     Raises
     ------
     CorruptionError
-        A file of the zone map is not what was written. It is named.
+        A file of the zone map is damaged. It is named.
     """
     kind = base.schema.field(column).type
     if base.columns is not None or not (

@@ -28,7 +28,7 @@ class CrashCheck:
     lost : int
         Rows that are missing, or older than what was acknowledged.
     undeleted : int
-        Rows whose delete was acknowledged, and that are there all the same.
+        Rows whose delete was acknowledged, but that still exist.
     ahead : int
         Rows from events that were durable though not acknowledged yet.
     """

@@ -31,7 +31,7 @@ class Text:
     Parameters
     ----------
     name : str
-        What it is of.
+        Its subject.
     package : str
         The package that has it.
     text : str
@@ -44,7 +44,7 @@ class Text:
 
 
 def documentation_strings(most: int) -> list[Text]:
-    """Return the documentation strings of what is installed, each once, in the order of its files."""
+    """Return the documentation strings of the installed packages, each once, in the order of the files."""
     found: list[Text] = []
     seen: set[str] = set()
     for package, path in _sources():
@@ -74,13 +74,13 @@ def _of_file(path: Path) -> Iterator[tuple[str, str]]:
         return
     try:
         with warnings.catch_warnings():
-            # What is wrong with the files of others is no concern of the demo.
+            # Errors in other packages' files do not concern the demo.
             warnings.simplefilter("ignore")
             tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     left: list[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = [tree]
-    # Modules, and what is defined in them and in their classes: the rest of a tree is most of it.
+    # Modules, and the definitions in them and in their classes: the rest of a tree is most of it.
     while left:
         node = left.pop()
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,12 +1,12 @@
 """The Spark driver of the demo: runs a pipeline over the files of flights, and answers SQL meanwhile.
 
-It is started by :mod:`weir.demo.on_spark`, and killed by it. It tells the world one JSON object on each
-line of standard output, and is told one on each line of standard input:
+It is started by :mod:`weir.demo.on_spark`, and killed by it. It writes one JSON object on each line of
+standard output, and reads one from each line of standard input:
 
 ==============================================  ====================================================
-``{"kind": "starting", "what": "Spark"}``        what is done until then
-``{"kind": "started", "files": 17, ...}``       the pipeline runs; a driver before it has taken 17 files in
-``{"kind": "batch", "files": 18, ...}``         a micro-batch is over: 18 files are visible to a strong reader
+``{"kind": "starting", "what": "Spark"}``        what happens until then ``{"kind": "started", "files": 17,
+...}``       the pipeline runs; a driver before it has taken 17 files in ``{"kind": "batch", "files": 18,
+...}``         a micro-batch is over: 18 files are visible to a strong reader
                                                 after so many seconds, and what these went into
 ``{"kind": "service", "event": ..., ...}``      a service has run, or failed
 ``{"kind": "answer", "rows": ..., ...}``        what a question was answered with
@@ -136,7 +136,7 @@ class DriverTask:
 
 
 def run_driver(task: DriverTask) -> None:
-    """Run the pipeline until it is told to finish."""
+    """Run the pipeline until it is asked to finish."""
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()
     _tell_of_services()
@@ -186,7 +186,7 @@ def _flights(spark: SparkSession, uri: str) -> Any:
 
 
 class _Batches:
-    """Tells of micro-batches as they end."""
+    """Reports micro-batches as they end."""
 
     def __init__(self, batches: MicroBatches) -> None:
         self._batches = batches
@@ -215,7 +215,7 @@ def _files(ends: Sequence[Any]) -> int:
 
 
 class _Services(logging.Handler):
-    """Tells of services what the log says of them."""
+    """Reports services as they appear in the log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = getattr(record, "event_fields", {})
@@ -240,7 +240,7 @@ def _tell(message: dict[str, Any]) -> None:
 def _listen(commands: queue.SimpleQueue[dict[str, Any]]) -> None:
     for line in sys.stdin:
         commands.put(json.loads(line))
-    # Whoever has started this is gone.
+    # The process that started this is gone.
     os._exit(1)
 
 

@@ -175,7 +175,7 @@ class _Demo:
     def _merge_rest(self) -> None:
         started = time.monotonic()
         if self._table.status().unflushed_rows:
-            # A shard that got no event after the crash: whoever writes to it next flushes what is left.
+            # A shard that got no event after the crash: its next writer flushes the rest.
             with self._table.writer() as writer:
                 writer.upsert(self._table.scan().to_table())
         merged = MergeTotals()
@@ -215,7 +215,7 @@ class _Demo:
 
 
 class _BackgroundMerge:
-    """Merges again and again while the stream runs, on a thread of its own."""
+    """Merges repeatedly while the stream runs, on a separate thread."""
 
     def __init__(self, table: Table, display: Display) -> None:
         self.totals = MergeTotals()
@@ -268,10 +268,10 @@ def _writer(task: WriterTask, kill_after: int | None = None) -> ListenedProcess[
 
 
 def _batch_rows(options: DemoOptions) -> int:
-    """Return the events of a batch: 1,000, and fewer if there are few, so that there is a stream at all."""
+    """Return the events of a batch: 1,000, or fewer if there are few, so that there is a stream at all."""
     return min(max(options.about_events // 60, 20), _MOST_BATCH_ROWS)
 
 
 def _memtable_rows(options: DemoOptions) -> int:
-    """Return the rows of a MemTable: 10,000, and fewer if there are few events, so that there are flushes."""
+    """Return the rows of a MemTable: 10,000, or fewer if there are few events, so that there are flushes."""
     return min(_batch_rows(options) * 10, _MOST_MEMTABLE_ROWS)

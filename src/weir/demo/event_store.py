@@ -34,7 +34,7 @@ _SHOWS = 10
 def run_event_demo(
     path: Path, flights: int | None = None, kills: int = 3, seed: int = 2013
 ) -> dict[str, bool]:
-    """Run the demo, and return which answers are those of pandas, by what was asked.
+    """Run the demo, and return which answers equal those of pandas, by question.
 
     Parameters
     ----------

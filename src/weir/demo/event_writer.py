@@ -17,7 +17,7 @@ def write(path: str, first: int, flights: int | None) -> None:
         for number, batch in enumerate(typed_batches(loaded(flights))):
             if number < first:
                 continue
-            # What a killed process had written of it is passed over.
+            # Parts of it that a killed process had written are skipped.
             writer.ingest_all(batch, source=weir.Source("flights", number))
             print(number, flush=True)
 

@@ -74,7 +74,7 @@ class FlightEvents:
     Parameters
     ----------
     facts : pyarrow.Table
-        What is known of each flight from the beginning, one row for each.
+        What is known about each flight from the beginning, one row for each.
     departed, dep_delay, arr_time, arr_delay, air_time : ndarray of int64
         What becomes known later, by flight.
     has_arr_delay, has_air_time : ndarray of bool

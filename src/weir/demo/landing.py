@@ -59,7 +59,7 @@ class Landing:
             self._landed += 1
 
     def prepare_up_to(self, batch: int) -> None:
-        """Write the files of all batches up to one where nobody looks yet, so that landing takes no time."""
+        """Write the files of all batches up to one where none is read yet, so that landing takes no time."""
         while self._prepared <= min(batch, self._events.num_batches - 1):
             rows = as_file(self._events.batch(self._prepared))
             pq.write_table(rows, _hidden(self._path(self._prepared)))
@@ -70,5 +70,5 @@ class Landing:
 
 
 def _hidden(path: Path) -> Path:
-    # Spark passes over files whose names begin so, until one has its own.
+    # Spark ignores files with such names until they get their own.
     return path.with_name(f"_{path.name}")

@@ -109,7 +109,7 @@ class _SparkDemo:
 
     def run(self) -> DemoReport:
         started = time.monotonic()
-        # The driver may look for it before the first file lands.
+        # The driver may read it before the first file lands.
         self._landing.mkdir(exist_ok=True)
         with self._driver(self._kill_after) as driver:
             self._display.say(f"Spark driver {driver.pid} starts")
@@ -260,7 +260,7 @@ class _SparkDemo:
             tell_answer(answer, self._display)
 
     def _check_crash(self, pid: int, events: FlightEvents) -> None:
-        # What it was asked last, nobody answers any more.
+        # Its last request will not be answered.
         self._asked.clear()
         self._display.say(
             f"Spark driver {pid} was killed with SIGKILL, Java and all, while it was writing", style="bold"

@@ -23,7 +23,7 @@ def load() -> float:
 
 
 class Patience:
-    """Notices when nothing moves any more.
+    """Notices when progress has stopped.
 
     Parameters
     ----------

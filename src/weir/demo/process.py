@@ -29,7 +29,7 @@ class Heard(Generic[Message]):
     Parameters
     ----------
     message : object
-        What the process said.
+        The output of the process.
     at : float
         When, in seconds of the monotonic clock.
     """
@@ -111,7 +111,7 @@ class ListenedProcess(Generic[Message]):
         Raises
         ------
         WriterError
-            If it failed by itself; with what it said.
+            If it failed by itself; with its output.
         """
         code = self._process.wait()
         if code == -signal.SIGKILL and self._kill_at is not None:
@@ -157,7 +157,7 @@ class ListenedProcess(Generic[Message]):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.endswith("\n"):
-                # The process died in the middle of a line: it has not said that.
+                # The process died in the middle of a line, which does not count.
                 break
             message = self._read(line)
             self._heard.put(Heard(message, time.monotonic()))

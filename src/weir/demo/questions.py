@@ -131,7 +131,7 @@ def ask_about_flight(table: Table, expected: ExpectedFlights, flight: str) -> An
     named = dict(zip(FLIGHT_SCHEMA.names, row, strict=True))
     right = dict(zip(FLIGHT_SCHEMA.names, expected.rows[flight], strict=True))
     if named["status"] == "departed":
-        # Whether the arrival is there already depends on what is on its way.
+        # Whether the arrival is already visible depends on what is in flight.
         for name in ("status", "arr_time", "arr_delay", "air_time", "updated"):
             right[name] = named[name]
     text = f"to {named['dest']}, left {named['dep_delay']} min late, {named['status']}"

@@ -89,7 +89,7 @@ class DemoReport:
     Parameters
     ----------
     uri : str
-        The table, which may be gone by now.
+        The table, which may already be gone.
     flights, events : int
         Size of the stream.
     stream_seconds : float

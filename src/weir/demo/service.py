@@ -1,7 +1,8 @@
 """The demo of the service: real texts with vectors, two processes on one root, kills, every answer checked.
 
-The texts are documentation strings of what is installed. Whatever the service answers, while it is written to
-and killed as well as afterwards, is compared with what plain Python and NumPy make of the same texts.
+The texts are documentation strings of the installed packages. Whatever the service answers, while it is
+written to and killed as well as afterwards, is compared with what plain Python and NumPy make of the same
+texts.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _Checks:
 
 
 class _Pace:
-    """How many documents may be written by now: those that a kill is to meet wait for it."""
+    """How many documents may be written so far: those that a kill should interrupt wait for it."""
 
     def __init__(self, written: Callable[[], int]) -> None:
         self.written = written
@@ -62,7 +63,7 @@ class _Pace:
         self._changed = threading.Condition()
 
     def allow(self, most: int) -> None:
-        """Let so many be written, and those of which the writing has begun."""
+        """Let this many be written, and those whose write has begun."""
         with self._changed:
             self._most = most
             self._changed.notify_all()
@@ -75,7 +76,7 @@ class _Pace:
 
 
 class _Documents:
-    """The texts of one namespace, and what has become of them: what the service is compared with.
+    """The texts of one namespace and their outcome, with which the service is compared.
 
     A document is deleted if its id is a multiple of 50, else patched if it is one of 7 and the text is long.
     """
@@ -94,7 +95,7 @@ class _Documents:
         return {"id": id, "vector": vector, **columns}
 
     def wanted(self, id: int) -> dict[str, Any]:
-        """Return a document as it is in the end, without its vector."""
+        """Return the final state of a document, without its vector."""
         row = {name: value for name, value in self.row(id).items() if name != "vector"}
         return {**row, "seen": True if _is_patched(id, row["length"]) else None}
 
@@ -119,7 +120,7 @@ def run_service_demo(root: Path, texts: int = 20_000, kills: int = 4, seed: int 
     kills : int
         How often a process is killed. Default 4.
     seed : int
-        Decides which, and what is asked.
+        Decides which documents, and which questions.
     """
     began = time.monotonic()
     given = documentation_strings(texts)
@@ -222,7 +223,7 @@ def _read(
     is_over: threading.Event,
     chance: random.Random,
 ) -> None:
-    """Ask for what has been acknowledged: it is there, or was deleted, whoever was killed."""
+    """Ask for what has been acknowledged: it exists, or was deleted, whichever process was killed."""
     while not is_over.wait(0.02):
         one = chance.choice(documents)
         known = dict(one.acknowledged)
@@ -264,7 +265,7 @@ _Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _wait_for_the_index(checks: _Checks, ask: _Ask) -> None:
-    """Wait until upkeep has indexed what was written, some of it by processes that are gone."""
+    """Wait until upkeep has indexed all documents, including those written by processes that are gone."""
     until = time.monotonic() + _SECONDS_TO_INDEX
     body = {"rank_by": ["id", "asc"], "top_k": 1}
     left = ask(body)["performance"]["exhaustive_search_count"]

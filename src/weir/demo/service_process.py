@@ -18,14 +18,14 @@ _SECONDS = 90.0
 
 
 class ServiceProcess:
-    """``weir serve`` on a root, at a port of its own.
+    """``weir serve`` on a root, at its own port.
 
     Parameters
     ----------
     root : Path
         The root.
     log : Path
-        What it writes on standard error is appended here.
+        Its standard error is appended here.
     """
 
     def __init__(self, root: Path, log: Path) -> None:
@@ -69,12 +69,12 @@ class ServiceProcess:
 
 
 class Client:
-    """Asks processes of a service over connections of its own, and another one where one does not answer.
+    """Asks processes of a service over its own connections, and tries another one if one does not answer.
 
     Parameters
     ----------
     urls : sequence of str
-        Where they are. May be changed from outside; the next request goes by it.
+        Their addresses. May be changed from outside; the next request uses the change.
     key : str
         Who asks.
     """
@@ -94,7 +94,7 @@ class Client:
         Raises
         ------
         SystemExit
-            If the request is refused for good, or nobody answers.
+            If the request is refused permanently, or no process answers.
         """
         content = None if body is None else json.dumps(body).encode()
         until = time.monotonic() + _SECONDS

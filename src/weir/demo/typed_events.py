@@ -14,7 +14,7 @@ from weir.demo.events import ARRIVED, FlightEvents, load_events
 __all__ = ["UNKNOWN", "event_types", "loaded", "typed_batches"]
 
 UNKNOWN = "unknown"
-"""The context of flights of which no aircraft is known."""
+"""The context of flights without a known aircraft."""
 
 _DIVERTED = 4
 _NAMES = ("scheduled", "departed", "arrived", "cancelled", "diverted")

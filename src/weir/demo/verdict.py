@@ -17,7 +17,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which a table is not what it should be.
+    """One way in which a table is wrong.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a table is what it should be.
+    """Whether a table is right.
 
     Parameters
     ----------
     what : str
-        What was compared.
+        The things that were compared.
     expected_rows, rows : int
         Rows there should be, and rows there are.
     columns : int
@@ -85,7 +85,7 @@ def compare(what: str, table: pa.Table, expected: Mapping[str, tuple[Value, ...]
     Parameters
     ----------
     what : str
-        What is compared, for people.
+        A description of the comparison, for people.
     table : pyarrow.Table
         All rows, in any order.
     expected : mapping of str to tuple

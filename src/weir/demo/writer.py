@@ -1,6 +1,6 @@
 """The writer process: sends batches of events to a table and reports which are durable.
 
-It is started by :mod:`weir.demo.embedded`, and killed by it. All it tells the world are acknowledgements, one
+It is started by :mod:`weir.demo.embedded`, and killed by it. It only reports acknowledgements, one
 line on standard output for each batch that is durable, in the order of the batches::
 
     {"batch": 17, "events": 2000, "seconds": 0.0061}
@@ -26,7 +26,7 @@ from weir.write.write_result import WriteResult
 __all__ = ["BATCHES_IN_FLIGHT", "Acknowledgement", "WriterTask", "main", "write_events"]
 
 BATCHES_IN_FLIGHT = 4
-"""Batches that may be on their way at once: so many may be durable without an acknowledgement."""
+"""Batches that may be in flight at once: this many may be durable without an acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True)

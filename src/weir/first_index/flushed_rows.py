@@ -56,7 +56,7 @@ def read_entries(
     Raises
     ------
     CorruptionError
-        An entry is not there, or is not what was written.
+        An entry is missing or damaged.
     """
     found = {}
     for entry in mem_wal.entries.ascending():
@@ -74,7 +74,7 @@ def newest_of(base: BaseTable, entries: Iterable[pa.Table]) -> pa.Table:
 
 
 def write_flushed(wal: RegionWal, mem_wal: MemWal, rows: pa.Table) -> None:
-    """Write the newest rows of a MemWAL that takes no entries any more."""
+    """Write the newest rows of a MemWAL that no longer takes entries."""
     # Who has done so before wrote the same.
     with suppress(ObjectExistsError):
         wal.append(_flushed(mem_wal), 0, rows)
@@ -86,7 +86,7 @@ def read_flushed(wal: RegionWal, base: BaseTable, mem_wal: MemWal) -> pa.Table |
     Raises
     ------
     CorruptionError
-        They are not there, or are not what was written.
+        They are missing or damaged.
     """
     if mem_wal.mem_table_location != flushed_location(mem_wal):
         return None

@@ -33,7 +33,7 @@ def inspect_regions(store: ObjectStore, what: str | None = None, *, rows: bool =
     Raises
     ------
     ObjectNotFoundError
-        If there is no such object.
+        If the object does not exist.
     OptionError
         If ``what`` means nothing.
     """

@@ -37,7 +37,7 @@ __all__ = ["merge_mem_wal"]
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was written for a version that is not there yet."""
+    """The files of a version that does not exist yet."""
 
     change: RowChange
     files: tuple[str, ...]
@@ -51,12 +51,12 @@ def merge_mem_wal(
     Returns
     -------
     int, FirstIndexDetails
-        The version in which they are there, and what it says of regions.
+        The version that contains them, and its state of the regions.
 
     Raises
     ------
     FencedError
-        The MemWAL belongs to somebody else, or the table has been upgraded. Nothing is changed.
+        The MemWAL belongs to another owner, or the table has been upgraded. Nothing is changed.
     InputError
         It is not flushed, or an older one of the region is not merged. Nothing is changed.
     CorruptionError

@@ -100,7 +100,7 @@ def _publish(
     details: FirstIndexDetails,
     key: tuple[str, ...],
 ) -> bool:
-    """Publish the version after ``manifest`` with the key marked, unless somebody else has."""
+    """Publish the version after ``manifest`` with the key marked, unless another process has."""
     metadata = {name.decode(): list(value) for name, value in (dataset.schema.metadata or {}).items()}
     fields = [_marked(field, key) for field in decode_fields(manifest.data, where=manifest.where)]
     schema = LanceSchema._from_protos(json.dumps(metadata), *encode_fields(fields))

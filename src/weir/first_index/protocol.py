@@ -34,14 +34,14 @@ def newest(details: FirstIndexDetails, region: str) -> MemWal | None:
 
 
 def owned(details: FirstIndexDetails, region: str, generation: int, owner: str) -> MemWal:
-    """Return a MemWAL if somebody owns it.
+    """Return a MemWAL if it has an owner.
 
     Raises
     ------
     FencedError
-        Somebody else has claimed it.
+        Another owner has claimed it.
     InputError
-        There is none.
+        It does not exist.
     """
     for one in details.mem_wals:
         if (one.region, one.generation) == (region, generation):
@@ -102,16 +102,16 @@ def claimed(
     mem_wals : collection of MemWal
         Them, as they were read: with the owner that is expected.
     owner : str
-        Who claims them: a name that nobody else has.
+        The new owner: a unique name.
     version : int
         The version of the table that this becomes.
     mem_table_location : str, optional
-        Where the rows of those that are open or sealed are from now on. Default: where they are said to be.
+        Where the rows of those that are open or sealed are from now on. Default: unchanged.
 
     Raises
     ------
     FencedError
-        One of them belongs to somebody else than expected by now.
+        One of them now belongs to another owner than expected.
     """
     for one in mem_wals:
         owned(details, one.region, one.generation, one.owner_id)
@@ -151,20 +151,20 @@ def region_claimed(
     region : str
         The region.
     expected : collection of str
-        Who owned what is not merged of it when its writer began to claim: nobody, of a new one.
+        The owners of its unmerged MemWALs when its writer began to claim; empty for a new one.
     owner : str
-        Who claims it: a name that nobody else has.
+        The new owner: a unique name.
     version : int
         The version of the table that this becomes.
     wal_location : str
-        Where the WAL of the next MemWAL is to be, if none is open.
+        The location of the WAL of the next MemWAL, if none is open.
     mem_table_location : str
         Where the rows are in memory from now on.
 
     Raises
     ------
     FencedError
-        Somebody else has claimed it since.
+        Another owner has claimed it since.
     """
     own = [one for one in unmerged(details) if one.region == region]
     for one in own:
@@ -192,7 +192,7 @@ def with_entry(
     Raises
     ------
     FencedError
-        It belongs to somebody else.
+        It belongs to another owner.
     InputError
         It is not open, or the number is not above those it has.
     """
@@ -220,7 +220,7 @@ def sealed_and_opened(
     Raises
     ------
     FencedError
-        It belongs to somebody else.
+        It belongs to another owner.
     InputError
         It is not open.
     """
@@ -255,12 +255,12 @@ def flushed(
     version : int
         The version of the table that this becomes.
     mem_table_location : str, optional
-        Where they are. Default: where the MemTable is said to be.
+        Where they are. Default: the recorded location of the MemTable.
 
     Raises
     ------
     FencedError
-        It belongs to somebody else.
+        It belongs to another owner.
     InputError
         It is not sealed, or an older one of the region is not flushed.
     """
@@ -285,7 +285,7 @@ def merged(
     Raises
     ------
     FencedError
-        It belongs to somebody else.
+        It belongs to another owner.
     InputError
         It is not flushed, or an older one of the region is not merged.
     """

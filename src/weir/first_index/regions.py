@@ -13,8 +13,8 @@ def unmerged(details: FirstIndexDetails) -> tuple[MemWal, ...]:
     """Return the MemWALs whose rows are not in the base table, oldest first.
 
     In a region the newer generation is the later one. The index says nothing of the order among regions, nor
-    that they share no key: a higher generation is taken for the later one there too, and of equal ones that
-    of the region whose name comes later, so that every reader sees the same.
+    that they share no key: a higher generation counts as the later one there too, and of equal ones that of
+    the region whose name comes later, so that every reader sees the same.
 
     Examples
     --------

@@ -118,7 +118,7 @@ def upgrade_table(
     if primary_key is not None:
         rows = mark_primary_key(store, primary_key, reader=reader, dry_run=dry_run)
         if dry_run and rows is not None:
-            # No view can be taken of what has no key yet.
+            # A table without a key cannot be viewed yet.
             manifest = newest_manifest(store)
             details = regions_to_change(store, manifest)
             return _summary(store if target is None else target, manifest.version, details, rows, None)
@@ -156,7 +156,7 @@ def _in_place(store: ObjectStore, shard_by: Sequence[ShardBy], reader: WalReader
         if manifest.version != version:
             continue
         store.put(_UNDER_WAY, owner.encode())
-        # What an earlier call has written of shards. Its claim is older, so it cannot come to its end.
+        # Shards that an earlier call has written. Its claim is older, so it cannot finish.
         store.delete(_left(store, view.details))
         failpoint.reach("upgrade.before_shards")
         snapshot, router = _state(view)
@@ -203,7 +203,7 @@ def _refuse_leftovers(store: ObjectStore) -> None:
 def _view(store: ObjectStore, shard_by: Sequence[ShardBy], reader: WalReader | None) -> RegionView:
     view = take_view(store, shard_by=shard_by, reader=reader)
     if view is None:
-        # Raises if there is no table at all.
+        # Raises if there is no table.
         BaseTable.open(store)
         # An upgrade that has died after its last step may have left that.
         store.delete([_UNDER_WAY])

@@ -51,12 +51,12 @@ def verify_regions(
     Returns
     -------
     VerifyReport
-        What was found: its shards are regions, its generations MemWALs.
+        The findings: its shards are regions, its generations MemWALs.
 
     Raises
     ------
     TableError
-        The MemWAL index of the table is not of the first form (any more).
+        The MemWAL index of the table is not, or no longer, of the first form.
     """
     view = base_only(store)
     if view is None:
@@ -92,7 +92,7 @@ def _check_entries(findings: Findings, view: RegionView, reader: WalReader) -> i
                 unreadable += 1
                 if unreadable < _MOST_UNREADABLE:
                     continue
-                # A list that is damaged may name more entries than anybody could look for.
+                # A damaged list may name more entries than can be checked.
                 message = (
                     f"{unreadable} entries of {named(mem_wal)} cannot be read; those after them were not read"
                 )
@@ -130,7 +130,7 @@ def _distinct(keys: pa.Table) -> int:
 
 
 def _check_order(findings: Findings, mem_wals: Iterable[MemWal]) -> None:
-    """Look for a generation of a region that is further than an older one: its rows would count as older."""
+    """Look for a generation of a region that is ahead of an older one: its rows would count as older."""
     newest: dict[str, MemWal] = {}
     for one in sorted(mem_wals, key=lambda each: (each.region, each.generation)):
         older = newest.get(one.region)

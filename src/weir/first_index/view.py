@@ -1,8 +1,8 @@
 """A version of a table with the first MemWAL index, viewed as a current table.
 
 The rows that are not merged stand in the log of one shard, oldest first, made of what the WALs of the regions
-hold. Nothing of it is written anywhere: a store shows it in place of what the table has. So whatever reads a
-table reads this one, by the same code, and whatever writes is refused by name.
+hold. It is not written anywhere: a store shows it in place of the table's own objects. So all readers of a
+table read this one, by the same code, and all writers are refused by name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def refusal(what: str, where: str) -> FirstIndexError:
 
 
 def regions_of(manifest: TableManifest) -> FirstIndexDetails | None:
-    """Return what a version says of regions; None if its MemWAL index is of today, or there is none.
+    """Return the regions of a version; None if its MemWAL index has the current form, or there is none.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def regions_of(manifest: TableManifest) -> FirstIndexDetails | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionView(ObjectStore):
-    """The store of a table with the first MemWAL index, as if its index and its logs were of today.
+    """The store of a table with the first MemWAL index, as if its index and its logs had the current form.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class RegionView(ObjectStore):
     details : FirstIndexDetails
         The regions of that version.
     details_of_today : IndexDetails
-        What its MemWAL index would say if it were of today.
+        The details that its MemWAL index would have in the current form.
     shard_id : UUID
         The shard that has the rows of all regions: another one in every version.
     objects : mapping of str to bytes
@@ -111,7 +111,7 @@ class RegionView(ObjectStore):
 
     @property
     def engine(self) -> EngineContext:
-        """What is shared with other tables."""
+        """The state shared with other tables."""
         return self.inner.engine
 
     @property
@@ -125,7 +125,7 @@ class RegionView(ObjectStore):
         return self.inner.endpoint
 
     def get(self, path: str) -> Bytes:
-        """Return an object: of the shard, a manifest as if of today, or one of the table."""
+        """Return an object: a shard manifest in the current form, or an object of the table."""
         if _is_shown(path):
             if path not in self.objects:
                 raise ObjectNotFoundError("there is no such object", where=f"{self.uri}/{path}")
@@ -139,7 +139,7 @@ class RegionView(ObjectStore):
 
     @property
     def spec(self) -> ShardSpec:
-        """How rows map to shards, for what is made of the table."""
+        """How rows map to shards in the converted table."""
         return self.details_of_today.shard_specs[0]
 
     def get_range(self, path: str, start: int, length: int) -> Bytes:
@@ -151,7 +151,7 @@ class RegionView(ObjectStore):
         return data[begin : begin + length]
 
     def head(self, path: str) -> ObjectMeta | None:
-        """Return what is known of an object."""
+        """Return the metadata of an object."""
         if not _is_shown(path):
             return self.inner.head(path)
         data = self.objects.get(path)
@@ -195,7 +195,7 @@ class RegionView(ObjectStore):
         raise self._refusal()
 
     def sync(self, prefix: str) -> None:
-        """Do nothing: nobody writes here."""
+        """Do nothing: nothing is written here."""
 
     def _meta(self, path: str, data: bytes) -> ObjectMeta:
         return ObjectMeta(path, len(data), self.published_at, "1")
@@ -233,14 +233,14 @@ def _reopen(store: ObjectStore, version: int) -> BaseTable:
 def take_view(
     store: ObjectStore, *, shard_by: Sequence[ShardBy] = (), reader: WalReader | None = None
 ) -> RegionView | None:
-    """Read the regions of the newest version of a table, and return what shows them as a table of today.
+    """Read the regions of the newest version of a table, and return them as a table of the current form.
 
     Parameters
     ----------
     store : ObjectStore
         The table's store.
     shard_by : sequence of ShardBy, default ()
-        How rows map to shards, for what is made of the table. Default: to one.
+        How rows map to shards in the converted table. Default: one shard.
     reader : WalReader, optional
         Reads the WALs. Default: the form that Weir writes.
 
@@ -269,7 +269,7 @@ def take_view(
         try:
             objects = _shard(reader, details, shard_id, row_schema(dataset), primary_key_of(dataset))
         except Exception:
-            # What is merged meanwhile may lose its WAL while it is being read.
+            # A MemWAL that is merged meanwhile may lose its WAL while it is being read.
             if open_dataset(store).version != number:
                 continue
             raise
@@ -316,7 +316,7 @@ def _shard(
     }
     position = 0
     for mem_wal in unmerged(details):
-        # What is in the WAL and not listed was never acknowledged: a writer that had lost its MemWAL left it.
+        # An entry that is not listed was never acknowledged: a writer that had lost its MemWAL left it.
         for entry in mem_wal.entries.ascending():
             rows = read_entry(reader, mem_wal, entry, schema, key)
             position += 1
@@ -328,7 +328,7 @@ def _shard(
 
 
 def _write_id(place: LogPlace) -> str:
-    """Return the write id of an entry that is made anew with every view of the same version."""
+    """Return the write id of an entry, the same in every view of one version."""
     return uuid5(_NAMESPACE, str(place)).hex
 
 

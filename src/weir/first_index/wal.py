@@ -47,7 +47,7 @@ class WalReader(Protocol):
         Raises
         ------
         CorruptionError
-            The entry is not there, or is not what was written.
+            The entry is missing or damaged.
         """
 
 
@@ -70,7 +70,7 @@ class RegionWal:
         Raises
         ------
         CorruptionError
-            The entry is not there, or is not what was written.
+            The entry is missing or damaged.
         UriError
             The location of the WAL cannot be understood.
         """
@@ -159,7 +159,7 @@ def wal_store(store: ObjectStore, location: str) -> tuple[ObjectStore, str]:
     Raises
     ------
     UriError
-        It is no location.
+        It is not a location.
     """
     location = location.rstrip("/")
     if location.startswith(f"{store.uri}/"):
@@ -190,7 +190,7 @@ def read_entry(
     Raises
     ------
     CorruptionError
-        The entry is not there, or is not what was written; or a row of it has no key.
+        The entry is missing or damaged, or a row of it has no key.
     """
     rows = reader.read(mem_wal, entry)
     if TOMBSTONE not in rows.schema.names:

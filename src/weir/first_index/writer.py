@@ -1,9 +1,9 @@
 """The writer of a region: the protocol of the first MemWAL index on storage.
 
-A write is an entry of the WAL, and then a version of the table that lists it: nobody knows of the entry
-before. So a writer that dies in between has acknowledged nothing, and one that was fenced in between leaves a
-file that is never listed, and whose number is a hole in the list of the next one. First MemWAL index spec,
-"Expected Use Pattern".
+A write is an entry of the WAL, and then a version of the table that lists it: the entry is unknown before. So
+a writer that dies in between has acknowledged nothing, and one that was fenced in between leaves a file that
+is never listed, and whose number is a hole in the list of the next one. First MemWAL index spec, "Expected
+Use Pattern".
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class RegionWrite:
 class RegionWriter:
     """The one writer of a region of a table with the first MemWAL index. Made by :meth:`claim`; thread-safe.
 
-    Whoever claims the region after it fences it: its next call raises :class:`~weir.errors.FencedError` and
-    changes nothing.
+    The next claim of the region fences it: its next call raises :class:`~weir.errors.FencedError` and changes
+    nothing.
 
     Examples
     --------
@@ -143,14 +143,15 @@ class RegionWriter:
         region : str
             The region. One that is not there yet begins with generation 0.
         seal_rows : int, default 100,000
-            The MemTable is sealed, and the next one opened, by the write with which it has so many rows.
+            The MemTable is sealed, and the next one opened, by the write with which it reaches this many
+            rows.
 
         Raises
         ------
         TableError
-            The table has no regions: it is one of today.
+            The table has no regions: it has the current form.
         FencedError
-            Somebody else has claimed the region at the same time, and come first.
+            Another writer has claimed the region at the same time, and was first.
         CorruptionError
             The details, or an entry that is listed, cannot be read. The region stays with whom it belongs to.
         SchemaError
@@ -226,7 +227,7 @@ class RegionWriter:
         SchemaError, KeyValueError
             The rows do not fit the table. Nothing is written.
         FencedError
-            Somebody else has claimed the region. What was written is not listed, and never will be.
+            Another writer has claimed the region. The entry is not listed, and never will be.
         ConflictError
             Others committed during every attempt.
         """
@@ -272,7 +273,7 @@ class RegionWriter:
             return RegionWrite(generation, entry, version)
 
     def _put(self, mem_wal: MemWal, rows: pa.Table) -> int:
-        """Write an entry under the first number after those listed that nobody has taken."""
+        """Write an entry under the first free number after those listed."""
         first = mem_wal.entries.next
         for entry in range(first, first + _MOST_HOLES):
             try:
@@ -356,7 +357,7 @@ class RegionWriter:
     def merge(self) -> int:
         """Put the rows of every flushed MemWAL into the base table, oldest first; return how many MemWALs.
 
-        Rows and state are in one version of the table, so that they are there once, whoever dies.
+        Rows and state are in one version of the table, so that each row exists once, whichever process dies.
 
         Raises
         ------
@@ -397,7 +398,7 @@ class RegionWriter:
             return count
 
     def close(self) -> None:
-        """End the writer. The region stays claimed until somebody else claims it, and nothing is lost."""
+        """End the writer. The region stays claimed until another writer claims it, and nothing is lost."""
         with self._lock:
             self._is_closed = True
             self._rows.clear()

@@ -1,8 +1,8 @@
 """Append-only tables: how the property is recorded with a table.
 
-It stands among the writer defaults of the MemWAL index, columns by field id. Such a table has no primary
-key, neither for the library nor for Weir, its generations have no key index, and it carries the feature
-:data:`FEATURE`: whoever only knows of keys stops.
+It is stored among the writer defaults of the MemWAL index, with columns as field ids. Such a table has no
+primary key, neither for the library nor for Weir, its generations have no key index, and it carries the
+feature :data:`FEATURE`: readers that only know keyed tables stop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEATURE = "append_only"
 """Name of the feature that such a table uses."""
 
 APPEND_ONLY = "weir.append_only"
-"""Key among the writer defaults under which it is kept."""
+"""Its key among the writer defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class AppendOnly:
     sort_by : tuple of str, default ()
         The columns by which the rows of a generation, and of a fragment of the base table, are sorted.
     unique : tuple of str, default ()
-        Columns whose values the writers have promised to be there once. Nobody looks.
+        Columns whose values the writers have promised to be unique. Nothing checks it.
     """
 
     sort_by: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> 
     Raises
     ------
     CorruptionError
-        If it is not what was written.
+        If it is damaged.
     """
     try:
         value = json.loads(text)

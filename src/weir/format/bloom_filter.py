@@ -4,10 +4,10 @@ A split-block bloom filter as in Parquet: blocks of 32 bytes, eight 32-bit words
 bit in every word of one block: the upper half of its hash picks the block, the lower half, multiplied
 by the salt of the word, the bit. The file is the blocks and nothing else.
 
-The released library sizes every filter for 8,192 keys at a false-positive rate of 0.00057, which is
-32,768 bytes, however many rows the generation has (measured with up to 20,000). Weir makes the same
-filter up to 8,192 keys; beyond, it sizes the filter for the keys there are, so that it still tells
-something. Readers take any number of blocks.
+The released library sizes every filter for 8,192 keys at a false-positive rate of 0.00057, which is 32,768
+bytes, however many rows the generation has (measured with up to 20,000). Weir makes the same filter up to
+8,192 keys; beyond, it sizes the filter for the actual number of keys, so that it stays selective. Readers
+take any number of blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FALSE_POSITIVE_RATE = 0.00057
 """Share of absent keys a filter of the expected size lets through."""
 
 _FEW_KEYS = 256
-"""Up to so many, setting the bits of each takes less time than laying out all that there are."""
+"""Up to this many keys, setting the bits of each is faster than laying out all keys."""
 
 _BLOCK_BYTES = 32
 _WORDS = 8
@@ -43,7 +43,7 @@ _WORD_BITS = np.arange(0, 32 * _WORDS, 32, dtype=np.int64)
 
 
 class BloomFilter:
-    """Tells which keys a generation cannot have.
+    """A filter for keys that a generation cannot have.
 
     Immutable. Made by :meth:`build` or :meth:`from_bytes`.
 
@@ -90,7 +90,7 @@ class BloomFilter:
         first_bits = 8 * _BLOCK_BYTES * _blocks_of(hashes, size // _BLOCK_BYTES)
         low = hashes.astype(np.uint32)
         flags = np.zeros(8 * size, np.bool_)
-        # Word by word, so that what is worked on stays in the processor's cache.
+        # Word by word, so that the working set stays in the processor's cache.
         for first_bit, salt in zip(_WORD_BITS, _SALTS, strict=True):
             flags[first_bits + (first_bit + _bits_of(low, salt))] = True
         return cls(np.packbits(flags, bitorder="little").view("<u4").reshape(-1, _WORDS))
@@ -102,7 +102,7 @@ class BloomFilter:
         Raises
         ------
         CorruptionError
-            The length is not that of any filter. Nothing else can be told from the bytes.
+            The length is not that of any filter. Nothing else can be checked.
         """
         size = memoryview(data).nbytes
         if size == 0 or size % _BLOCK_BYTES or size > _MAX_BYTES:

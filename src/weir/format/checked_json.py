@@ -27,7 +27,7 @@ def encode(members: Mapping[str, Any], *, sort: bool = True) -> bytes:
     Parameters
     ----------
     members : mapping of str to value
-        What JSON can hold: text, numbers, True, False, None, and lists and objects of them. None of
+        Values that JSON can hold: text, numbers, True, False, None, and lists and objects of them. None of
         them may be called ``checksum``.
     sort : bool, default True
         Whether the keys are put in order; of what people define the order is theirs, and is kept.
@@ -61,7 +61,7 @@ def decode(data: Bytes, *, where: str, unchecked_format: int | None = None) -> d
     Raises
     ------
     CorruptionError
-        If the bytes are not a JSON object, or not the one that was written (invariant I11).
+        If the bytes are not a JSON object, or were damaged (invariant I11).
     """
     try:
         text = bytes(data)
@@ -72,7 +72,7 @@ def decode(data: Bytes, *, where: str, unchecked_format: int | None = None) -> d
         raise CorruptionError("the JSON is not an object", where=where)
     if unchecked_format is not None and members.get("format") == unchecked_format:
         return members
-    # Some objects are known by their bytes, and so what is left of one is not to pass for the whole.
+    # Some objects are identified by their bytes, so a truncated one must not pass for the whole.
     if not text.endswith(b"\n"):
         raise CorruptionError("the JSON is cut short: its last line has no end", where=where)
     written = members.pop(_CHECKSUM, None)

@@ -31,7 +31,7 @@ def is_whole_deletion_file(data: Bytes, path: str) -> bool:
     data : bytes-like
         The whole file.
     path : str
-        Its path, whose end tells the kind: ``.arrow`` or ``.bin``.
+        Its path, whose suffix is the kind: ``.arrow`` or ``.bin``.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Sketches that count distinct values: theta sketches of Apache DataSketches, as bytes.
 
-A union has the same bytes in whatever order, and in however many steps, it was made. So what versions of a
-row come to is the same before and after a flush and a merge.
+A union has the same bytes whatever the order and number of steps in which it was made. So the versions of a
+row combine to the same value before and after a flush and a merge.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def sketch_of(values: pa.Array | pa.ChunkedArray) -> bytes:
     Raises
     ------
     InputError
-        If values of the type cannot be told apart by a sketch.
+        If a sketch cannot count values of the type.
     """
     sketch = library().update_theta_sketch(_LOG_SIZE)
     # By the library's interface, one by one; each distinct value once.
@@ -63,7 +63,7 @@ def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_dictionary(kind):
         return _plain(values.cast(kind.value_type))
     if pa.types.is_uint64(kind):
-        # The library takes what is beyond 64 bits with a sign for a double, and loses digits.
+        # The library treats numbers beyond signed 64 bits as doubles, and loses digits.
         together = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         return together.view(pa.int64())
     if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
@@ -89,7 +89,7 @@ def union_of(sketches: Iterable[bytes]) -> bytes:
     Raises
     ------
     InputError
-        If something is no sketch.
+        If something is not a sketch.
     """
     datasketches = library()
     union = datasketches.theta_union(_LOG_SIZE)
@@ -105,7 +105,7 @@ def estimate_of(sketch: bytes) -> float:
     Raises
     ------
     InputError
-        If it is no sketch.
+        If it is not a sketch.
     """
     estimate: float = _read(library(), sketch).get_estimate()
     return estimate

@@ -24,7 +24,7 @@ FEATURE = "expiry"
 """Name of the feature that such a table uses."""
 
 EXPIRY = "weir.expiry"
-"""Key among the writer defaults under which it is kept."""
+"""Its key among the writer defaults."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -116,9 +116,9 @@ def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> 
     Raises
     ------
     CorruptionError
-        If it is not what was written.
+        If it is damaged.
     SchemaError
-        If the column was dropped, also where another one has its id.
+        If the column was dropped, even if another one now has its id.
     """
     try:
         value = json.loads(text)

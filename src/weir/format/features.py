@@ -1,10 +1,10 @@
 """The features that a table uses, which a version of Weir must know before it touches the table.
 
-Their names are in the details of the MemWAL index, among the writer defaults, which the library keeps over
-its own commits whatever they are. Beside them stand two shard specs that are none: the library's MemWAL
-writers open a table with one spec at most, and so stop at a table with features. Plain reads of the base
-table look at neither. The library's LSM readers are told by their caller which generations there are, and
-look at no details: a feature that they would read wrongly has to stop them in the generations themselves.
+Their names are in the details of the MemWAL index, among the writer defaults, which the library keeps in its
+own commits, whatever they are. Beside them are two dummy shard specs: the library's MemWAL writers open a
+table with one spec at most, and so stop at a table with features. Plain reads of the base table use neither.
+The library's LSM readers get the generations from their caller, and do not read the details: a feature that
+they would misread has to stop them in the generations themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SENTINELS = 2
 
 
 def add_to(message: memwal_pb2.MemWalIndexDetails, features: Iterable[str]) -> None:
-    """Note features in serialised details; nothing if there are none."""
+    """Note features in serialised details; does nothing if there are none."""
     names = sorted(set(features))
     if not names:
         return

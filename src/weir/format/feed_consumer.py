@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FeedConsumer:
-    """What is stored of a consumer.
+    """The stored state of a consumer.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class FeedConsumer:
     created_at, updated_at : datetime
         When it was made, and when it last acknowledged something, in UTC.
     write_id : str
-        Random, new in every version: tells a consumer whose answer was lost that what is stored is
-        its own (invariant I4), and that no two versions have equal bytes.
+        Random, new in every version: shows a consumer whose answer was lost that what is stored is its own
+        (invariant I4), and that no two versions have equal bytes.
     """
 
     name: str
@@ -96,12 +96,12 @@ def encode(consumer: FeedConsumer) -> bytes:
 
 
 def decode(data: Bytes, *, where: str) -> FeedConsumer:
-    """Return the consumer stored as ``data``. Members of a later version of Weir are passed over.
+    """Return the consumer stored as ``data``. Members that only a later version of Weir knows are ignored.
 
     Raises
     ------
     CorruptionError
-        If the bytes are not what was written (invariant I11).
+        If the bytes are damaged (invariant I11).
     """
     members = JsonMembers("consumer", checked_json.decode(data, where=where), where)
     name = members.text("name")

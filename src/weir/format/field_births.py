@@ -1,15 +1,15 @@
 """The birth of a column: distinguishes it from an earlier column with the same field id.
 
-Lance gives the id of a dropped column out again, where nothing in the newest version has it any more: no file
-of its data, and no column. Rows in a log or a generation that still have the dropped column would then show
-its values in the new one. So each column of a table is marked with its *birth*, and with those of its parts,
-among the metadata that Lance keeps with the column. Whoever writes a log entry or a generation copies the
-mark with the column, the released library too. Two fields of one id and different births are two fields.
+Lance reuses the id of a dropped column once nothing in the newest version has it: no data file, and no
+column. Rows in a log or a generation that still have the dropped column would then show its values in the new
+one. So each column of a table is marked with its *birth*, and with those of its parts, among the metadata
+that Lance keeps with the column. Every writer of a log entry or a generation copies the mark with the column,
+the released library included. Two fields of one id and different births are two fields.
 
-Plain Lance marks nothing that it adds. What birth such a column or part has is found out from the versions of
-the table (:mod:`weir.base.column_births`), and the next writer of Weir marks it. Until then the released
-library writes rows without a mark. The mark tells when the column came and what it was called meanwhile,
-since a field of its id that was stored before then, or has another name or type, is that of a column before.
+Plain Lance marks nothing that it adds. The birth of such a column or part is derived from the versions of the
+table (:mod:`weir.base.column_births`), and the next writer of Weir marks it. Until then the released library
+writes rows without a mark. The mark says when the column was added and which names it has had, since a field
+of its id that was stored earlier, or has another name or type, belongs to an earlier column.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ __all__ = [
 ]
 
 Births = Mapping[int, str | None]
-"""The births of columns and their parts, by field id; None where nothing tells it."""
+"""The births of columns and their parts, by field id; None where unknown."""
 
 
 class Unmarked(NamedTuple):
-    """What is known of a column or part in the time before it was marked.
+    """What is known about a column or part from the time before it was marked.
 
     Parameters
     ----------
     names : frozenset of str or None
         Every name that it had; None where they are not known.
     since : int or None
-        When it came, in microseconds since 1970: what was stored before then is none of it. None where that
-        is not known.
+        When it was added, in microseconds since 1970: what was stored earlier does not belong to it. None
+        where that is not known.
     """
 
     names: frozenset[str] | None = None
@@ -76,7 +76,7 @@ class Unmarked(NamedTuple):
 
 
 BeforeMarks = Mapping[int, Unmarked]
-"""By field id, what is known of columns and parts before they were marked."""
+"""By field id, what is known about columns and parts before they were marked."""
 
 FIRST = "0"
 """Birth of what a table had when its columns were first marked."""
@@ -98,8 +98,8 @@ def birth_at(version: int, identity: bytes | None = None) -> str:
     version : int
         The version.
     identity : bytes, optional
-        What tells it from others that have had its number. Default: random bytes, for a version that is
-        still to be made.
+        What distinguishes it from others that have had its number. Default: random bytes, for a version that
+        is still to be made.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def encode_mark(
         Of its parts at any depth, by field id, names and births. A column has one mark for all of them,
         since the library's writers take no rows where parts have metadata of their own.
     before : mapping of int to Unmarked, optional
-        Of the column and its parts, what is known of the time before they were marked.
+        What is known about the column and its parts from the time before they were marked.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def decode_mark(metadata: Mapping[bytes, bytes]) -> tuple[str | None, dict[int, 
 def births_of(schema: Iterable[pa.Field]) -> dict[int, str | None]:
     """Return the births of columns with field ids, and of their parts, as far as they are marked.
 
-    A part that has another name by now than the mark says may be another one.
+    A part whose name differs from the mark may be another one.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def unmarked_in(schema: Iterable[pa.Field]) -> dict[int, Unmarked]:
     Raises
     ------
     CorruptionError
-        What is noted is no such thing.
+        The note is malformed.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def _noted(column: pa.Field, key: bytes, read: Callable[[Any], Any]) -> dict[int
 
 
 def same_birth(number: int, one: Births, other: Births) -> bool:
-    """Whether two fields of one id may be the same: their births do not tell otherwise.
+    """Whether two fields of one id may be the same: their births do not differ.
 
     Examples
     --------

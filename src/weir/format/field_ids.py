@@ -81,7 +81,7 @@ def field_id(field: pa.Field) -> int | None:
     Raises
     ------
     CorruptionError
-        What it carries is no number.
+        What it carries is not a number.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def _without_ids(of: SchemaIdentity, keys: tuple[bytes, ...]) -> pa.Schema:
 
 
 def fingerprint(schema: pa.Schema) -> int:
-    """Return a number that tells schemas apart, by names, types and ids: for the keys of caches.
+    """Return a number that distinguishes schemas by names, types and ids: for the keys of caches.
 
     The order of metadata makes no difference: the library returns it in another one each time.
     """
@@ -169,9 +169,9 @@ _interned: WeakValueDictionary[int, pa.Schema] = WeakValueDictionary()
 
 
 def interned(schema: pa.Schema) -> pa.Schema:
-    """Return the one object of this process that stands for a schema, as long as anybody holds on to it.
+    """Return the one object that represents a schema in this process, for as long as it is referenced.
 
-    What has the same columns then has the same object, which is quickly told.
+    Equal schemas are then the same object, which is cheap to compare.
     """
     return _interned.setdefault(fingerprint(schema), schema)
 

@@ -1,6 +1,6 @@
 """The stored checksums of the base table's files, written at each commit by Weir.
 
-Lance's files carry no checksum of their own. Each object here is of one commit: its files below ``data`` and
+Lance's files carry no checksum. Each object here belongs to one commit: its files below ``data`` and
 ``_deletions`` that no version before it had.
 """
 
@@ -28,7 +28,7 @@ def checksums_path(version: int, name: str) -> str:
     version : int
         The version of the base table that was committed.
     name : str
-        What tells it from others of that number.
+        What distinguishes it from others of that number.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def decode(data: Bytes, *, where: str) -> dict[str, int]:
     Raises
     ------
     CorruptionError
-        If the bytes are not what was written (invariant I11).
+        If the bytes are damaged (invariant I11).
     """
     try:
         files = checked_json.decode(data, where=where)[_FILES]

@@ -1,7 +1,7 @@
 """The details of the first form of the MemWAL index: every MemWAL of every region in one list.
 
-They are the details of an index of the same name and type as today's (:mod:`weir.format.index_details`),
-and told from those by their first field, which was a message and is a number now. First MemWAL index
+They are the details of an index of the same name and type as today's (:mod:`weir.format.index_details`), and
+distinguished from those by their first field, which was a message and is now a number. First MemWAL index
 spec, section "Index Details".
 """
 
@@ -25,12 +25,12 @@ _FIRST_TAG = 0x0A
 
 
 class MemWalState(enum.Enum):
-    """How far a MemWAL is in its life; it only goes on."""
+    """The stage of a MemWAL's life; it only advances."""
 
     OPEN = 0
     """It takes entries."""
     SEALED = 1
-    """It takes none any more; another of the region has been opened."""
+    """It no longer takes any; another of the region has been opened."""
     FLUSHED = 2
     """Its rows are on storage, and not yet in the table."""
     MERGED = 3
@@ -93,7 +93,7 @@ class FirstIndexDetails:
 def is_first_form(data: Bytes) -> bool:
     """Whether details of the MemWAL index are of the first form.
 
-    Details without any MemWAL are the same bytes, none, in both forms, and taken for today's.
+    Details without any MemWAL are the same bytes, none, in both forms, and count as today's.
 
     Examples
     --------

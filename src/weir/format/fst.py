@@ -1,7 +1,7 @@
 """Lookups in a finite state transducer, in which Lance stores the words of a full-text index.
 
-The layout is that of version 3 of the ``fst`` format. A node is read backwards from its address: a state
-byte, then what that says follows. The value of a word is the sum of the outputs along its letters.
+The layout is version 3 of the ``fst`` format. A node is read backwards from its address: a state byte, then
+the parts that it announces. The value of a word is the sum of the outputs along its letters.
 
 =============  =====================================================================================
 bytes          value

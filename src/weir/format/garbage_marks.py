@@ -1,14 +1,14 @@
 """The marks of garbage collections, with their times: ``_weir/garbage/marks.json``.
 
-An object is deleted only when it was marked a horizon ago and is garbage still. The marks of all shards
-are one JSON object, replaced by compare-and-swap, so that collections that run at once see each other's.
-Weir's own; the spec leaves collection to the implementation.
+An object is deleted only when it was marked a horizon ago and is still garbage. The marks of all shards are
+one JSON object, replaced by compare-and-swap, so that concurrent collections see each other's marks. Weir's
+own; the spec leaves collection to the implementation.
 
 Log entries and shard manifests are collected from the bottom up, so their marks are steps: "everything
 up to here has been garbage since then". Generations are marked by the name of their directory.
 
-Before a collection deletes anything it says what, here, and looks at once more who needs something. Whoever
-begins to need something looks here after it has said so. So one of the two sees the other.
+Before a collection deletes anything, it marks it here and checks again what is needed. A process that begins
+to need something announces it first and then looks here. So one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What collections of a shard have set out to delete. Nobody who begins later may count on it.
+    """What collections of a shard are about to delete. No process that begins later may rely on it.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class ShardMarks:
-    """What is marked in one shard.
+    """The marks of one shard.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class ShardMarks:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is marked in a table.
+    """The marks of a table.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Marks:
     swept_versions: tuple[int, ...] = ()
 
     def of(self, shard_id: UUID) -> ShardMarks:
-        """Return what is marked in a shard."""
+        """Return the marks of a shard."""
         return self.shards.get(shard_id, ShardMarks())
 
 
@@ -148,12 +148,12 @@ def encode(marks: Marks) -> bytes:
 
 
 def decode(data: Bytes, *, where: str) -> Marks:
-    """Return the marks stored as ``data``. Members of a later version of Weir are passed over.
+    """Return the marks stored as ``data``. Members that only a later version of Weir knows are ignored.
 
     Raises
     ------
     CorruptionError
-        If the bytes are not what was written (invariant I11).
+        If the bytes are damaged (invariant I11).
     """
     members = checked_json.decode(data, where=where)
     try:

@@ -1,9 +1,9 @@
 """The catalog of a flushed generation: the indexes and the value range of every column.
 
-Weir's own file, ``catalog.json`` beside the Bloom filter: a JSON object with a checksum. A planner reads
-it to leave a generation out without opening it, and a check of the whole table compares the checksums of
-the files that it names with what is there. The library knows nothing of it, and a generation that
-the library has written has none.
+Weir's own file, ``catalog.json`` beside the Bloom filter: a JSON object with a checksum. A planner reads it
+to leave a generation out without opening it, and a check of the whole table compares the checksums of the
+files that it names with what is there. The library ignores it, and generations that the library has written
+have none.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class GenerationCatalog:
         XXH64, seed 0, of files of the generation, by their path in its directory.
     directory : str or None, default None
         Path of the generation's directory, relative to the root of the table. What else a generation holds
-        does not tell it from another one with the same keys. None where its writer has not said.
+        does not distinguish it from another one with the same keys. None if its writer did not record it.
     has_field_ids : bool, default False
         Whether the columns of the generation have the table's field ids. Generations that Weir wrote before
         it gave them these go by names.
@@ -118,7 +118,7 @@ def decode(data: Bytes, *, where: str) -> GenerationCatalog:
     Raises
     ------
     CorruptionError
-        If they are not a catalog, or not the one that was written (invariant I11).
+        If they are not a catalog, or are damaged (invariant I11).
     """
     stored = JsonMembers("generation catalog", checked_json.decode(data, where=where), where)
     if stored.text("format") != _FORMAT:

@@ -153,8 +153,8 @@ class IndexDetails:
     num_shards : int, default 0
         Number of shards in the snapshots.
     inline_snapshots : bytes, optional
-        The snapshots as a Lance file, when they are few; None when there are none or they are in a
-        file of their own.
+        The snapshots as a Lance file, when they are few; None when there are none or they are in a separate
+        file.
     shard_specs : tuple of ShardSpec, default ()
         How rows map to shards.
     maintained_indexes : tuple of str, default ()
@@ -166,7 +166,7 @@ class IndexDetails:
     writer_config_defaults : mapping of str to str, default {}
         Writer options recorded with the table.
     maintain_all_indexes : bool, default False
-        Whether generations get every index of the base table, whatever ``maintained_indexes`` says.
+        Whether generations get every index of the base table, regardless of ``maintained_indexes``.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     features : tuple of str, default ()

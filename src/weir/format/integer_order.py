@@ -20,7 +20,7 @@ def integer_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the offsets of integers in ascending order; equal ones stay in the order they have.
 
     A radix sort: it takes as many passes as the difference between the largest and the smallest has 16 bits.
-    What is in order by long parts is merged instead, in a third of the time and less.
+    Input with long sorted runs is merged instead, in a third of the time or less.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def integer_order(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.empty(0, np.int64)
     if np.count_nonzero(values[1:] < values[:-1]) * _STRETCH < len(values):
         return np.argsort(values, kind="stable")
-    # Differences from the smallest, which wrap to what they are, whatever the sign.
+    # Differences from the smallest, which wrap to the right value, whatever the sign.
     wide = values if values.dtype == np.uint64 else values.astype(np.int64, copy=False).view(np.uint64)
     distances = wide - wide[values.argmin()]
     span = int(distances.max())

@@ -43,7 +43,7 @@ class JsonMembers:
     where: str
 
     def invalid(self, name: str) -> CorruptionError:
-        """Return the error that says that a member is missing or not what it should be."""
+        """Return the error for a member that is missing or invalid."""
         return CorruptionError(
             f"the {self.what} has no valid {name}: {self.members.get(name)!r:.60}", where=self.where
         )

@@ -8,9 +8,9 @@ It is SipHash-1-3 with a zero key over the concatenation, for each key column, o
 - binary: its length as 8 bytes, little-endian, and its bytes,
 - date, timestamp, decimal: the value in its plain form (:mod:`weir.format.plain_keys`), as above; the library
   has no tables with such a key,
-- **every other type: nothing.** The released library writes its filters that way, so keys that
-  differ only in columns of other types share a hash, and a filter over them tells nothing apart.
-  Hashing their values would make Weir miss rows of generations that the library wrote.
+- **every other type: nothing.** The released library writes its filters that way, so keys that differ only in
+  columns of other types share a hash, and a filter cannot distinguish them. Hashing their values would make
+  Weir miss rows of generations that the library wrote.
 
 Measured with files the library writes for each key type. The work is done on whole columns; for a
 handful of rows plain Python is faster.
@@ -79,7 +79,7 @@ def hash_keys(columns: Sequence[pa.Array]) -> U64:
 
 
 def _is_passed_over(kind: pa.DataType) -> bool:
-    """Whether filters that are stored tell no values of a type apart."""
+    """Whether stored filters cannot distinguish values of a type."""
     return bool(pa.types.is_fixed_size_binary(stored_type(kind)))
 
 
@@ -171,7 +171,7 @@ def _rotate(value: U64, bits: int, scratch: U64) -> None:
 
 
 def _messages(columns: Sequence[pa.Array], rows: int) -> list[bytes]:
-    """Return what is hashed for each of a few rows."""
+    """Return the bytes that are hashed for each of a few rows."""
     messages = [b""] * rows
     for column in columns:
         for row, value in enumerate(column.to_pylist()):
@@ -190,7 +190,7 @@ def _value_bytes(value: int | bool | str | bytes, type: pa.DataType) -> bytes:
 
 
 class _Part:
-    """One key column as what it adds to the hashed message of each row.
+    """The contribution of one key column to the hashed message of each row.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ class _Part:
         return sizes
 
     def write(self, flat: U8, cursors: I64) -> None:
-        """Write the part of each row at its cursor and move the cursors behind it.
+        """Write the part of each row at its cursor, and move the cursors past it.
 
         Up to 8 bytes behind a part may be set to zero; parts are written in order, so nothing is lost.
         """

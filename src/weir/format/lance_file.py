@@ -1,8 +1,7 @@
 """The tail of a Lance file: where its global buffers are, and its schema metadata.
 
-A Lance file (version 2) ends with a footer of fixed size, which tells where a table of the places of its
-global buffers is. The first buffer describes the file; what the others hold is for whoever wrote it to say,
-in the metadata.
+A Lance file (version 2) ends with a footer of fixed size, which points to a table of the positions of its
+global buffers. The first buffer describes the file; the writer says in the metadata what the others hold.
 """
 
 from __future__ import annotations

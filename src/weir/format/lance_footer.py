@@ -23,7 +23,7 @@ _FIRST_VERSION = (0, 3)
 """How version 2.0 of the format is written, the first with these last bytes."""
 
 FOOTER_BYTES = _FOOTER.size
-"""Bytes that :func:`ends_as_written` looks at."""
+"""Bytes that :func:`ends_as_written` reads."""
 
 
 def ends_as_written(tail: Bytes, size: int) -> bool:

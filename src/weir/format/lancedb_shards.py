@@ -14,7 +14,7 @@ __all__ = ["MOST_BUCKETS", "UNSHARDED", "bucket_shard_id", "identity_shard_id", 
 _NAMESPACE = UUID(bytes=b"LSMWRITE_SHARD01")
 
 UNSHARDED = uuid5(_NAMESPACE, "unsharded")
-"""The one shard of a table that has no rule."""
+"""The one shard of an unsharded table."""
 
 MOST_BUCKETS = 1024
 """Buckets that a rule may have."""

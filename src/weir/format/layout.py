@@ -217,8 +217,7 @@ def generation_name(random_hex: str, generation: int) -> str:
     Parameters
     ----------
     random_hex : str
-        8 lower-case hex digits, drawn anew for each attempt so that a failed flush is never in the
-        way of its retry.
+        8 lower-case hex digits, random for each attempt, so that a failed flush never blocks its retry.
     generation : int
         The generation, 1 or more.
 
@@ -260,7 +259,7 @@ def staged_name(random_hex: str) -> str:
     Parameters
     ----------
     random_hex : str
-        32 lower-case hex digits, drawn anew for each.
+        32 lower-case hex digits, random for each.
 
     Examples
     --------

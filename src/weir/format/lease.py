@@ -74,8 +74,8 @@ class Lease:
     released : bool
         Whether the holder has let go before the end.
     write_id : str
-        Random, new in every version: tells a holder whose answer was lost that what is stored is
-        its own (invariant I4), and that no two versions have equal bytes.
+        Random, new in every version: shows a holder whose answer was lost that what is stored is its own
+        (invariant I4), and that no two versions have equal bytes.
     last_position : int, default 0
         A log position that has been acknowledged, as far as the holder knew; 0 if it knew of none, and in
         leases of early versions of Weir.
@@ -122,12 +122,12 @@ def encode(lease: Lease) -> bytes:
 
 
 def decode(data: Bytes, *, where: str) -> Lease:
-    """Return the lease stored as ``data``. Members of a later version of Weir are passed over.
+    """Return the lease stored as ``data``. Members that only a later version of Weir knows are ignored.
 
     Raises
     ------
     CorruptionError
-        If the bytes are not what was written (invariant I11).
+        If the bytes are damaged (invariant I11).
     """
     members = checked_json.decode(data, where=where)
     holder = _member(members, "holder", dict, where)

@@ -1,7 +1,7 @@
 """The position of a WAL entry: its shard's log, and its number there. Specific to Weir.
 
-The entry names its place itself (:mod:`weir.format.wal_trailer`). What else is in it does not tell it from
-another entry of the same writer: were two of one epoch swapped, each would be whole, and the older write
+The entry names its place itself (:mod:`weir.format.wal_trailer`). Nothing else in it distinguishes it from
+another entry of the same writer: if two of one epoch were swapped, each would be intact, and the older write
 would count as the newer one.
 """
 

@@ -116,12 +116,12 @@ class MergeEngine:
             ``"last"``. ``"count"`` counts writes: a row counts one where the column is null or left out, and
             as many as it says otherwise. ``"list_append"`` puts lists one after the other, and
             ``"distinct_union"`` keeps the first of equal elements; ``"distinct_sketch"`` makes one sketch of
-            all (:mod:`weir.sketches`), which tells about how many distinct values they count.
+            all (:mod:`weir.sketches`), which estimates how many distinct values they count.
 
         Raises
         ------
         OptionError
-            If there is no such function.
+            If the function is unknown.
 
         Examples
         --------
@@ -181,7 +181,7 @@ def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> 
     Raises
     ------
     CorruptionError
-        If it is not what was written.
+        If it is damaged.
     SchemaError
         If a column was dropped by which rows are put in order.
     """

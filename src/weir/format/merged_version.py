@@ -1,9 +1,9 @@
 """Writing the marks of a merge into a version of a table that the library built without them.
 
-The library can be asked from Python for a version with other fragments, and for one with other details of
-the MemWAL index, not for both in one. A merge needs both in one (invariant I7). So the manifest of the first
-gets the details of the second, and the transaction in it says what was merged, as that of the library's own
-merges does: who commits at the same time looks there for conflicts.
+The library can be asked from Python for a version with other fragments, and for one with other details of the
+MemWAL index, not for both in one. A merge needs both in one (invariant I7). So the manifest of the first gets
+the details of the second, and its transaction says what was merged, as in the library's own merges:
+concurrent committers look there for conflicts.
 
 A manifest file, as the library writes it: the ``IndexSection``, the ``Transaction`` and the ``Manifest``,
 each after its length (uint32), without gaps; then the footer (:mod:`weir.format.table_manifest`).
@@ -27,7 +27,7 @@ __all__ = ["transaction_with_marks", "with_merge_marks"]
 def with_merge_marks(
     manifest: Bytes, details: IndexDetails, index_id: UUID, marks: Sequence[MergedGeneration], *, where: str
 ) -> bytes:
-    """Return a manifest file with other details of its MemWAL index, and a transaction that tells of marks.
+    """Return a manifest file with other details of its MemWAL index, and a transaction that records marks.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ def with_merge_marks(
 
 
 def transaction_with_marks(data: Bytes, marks: Sequence[MergedGeneration], *, where: str) -> bytes:
-    """Return the content of a transaction file, of an ``Update`` of the library's, that tells of marks.
+    """Return the content of a transaction file, of an ``Update`` of the library's, that records marks.
 
     Raises
     ------
     CorruptionError
-        It is no transaction, or one of another kind.
+        It is not a transaction, or is of another kind.
     """
     transaction = messages.parse(memwal_pb2.Transaction(), data, what="transaction", where=where)
     _mark(transaction, marks, where)

@@ -17,8 +17,8 @@ __all__ = ["ENCODE_ERRORS", "parse", "read_uuid", "serialize", "unknown_fields"]
 
 M = TypeVar("M", bound=Message)
 
-# What is smaller cannot do any harm. What is larger takes a few times its size in memory, about ten at most,
-# if a writer has made it.
+# A smaller message is harmless. A larger one takes a few times its size in memory, about ten at most, if a
+# writer has made it.
 _LARGE_BYTES = 64 * 1024
 _MAX_TIMES = 16
 
@@ -50,7 +50,7 @@ def parse(message: M, data: Bytes, *, what: str, where: str) -> M:
 
 
 def _check_size(data: memoryview, message: Message, what: str, where: str) -> None:
-    # Whoever opens a large table or commits to it parses its manifest many times, and checks it once.
+    # Opening a large table, or committing to it, parses its manifest many times, but checks it once.
     digest = blake2b(data, digest_size=16, key=message.DESCRIPTOR.full_name.encode()[:64]).digest()
     if digest in _SOUND:
         return

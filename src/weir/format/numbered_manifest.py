@@ -1,9 +1,9 @@
 """The manifest of a Lance dataset with replaced field ids.
 
-The library numbers the columns of every dataset it writes from 0, and takes no other numbers. A generation
-has to have those of the base table, since readers find its columns by them. So the manifest of the one
-version it has is written anew before anybody knows of it. Lance table format spec, "Manifest": the file
-ends in the message, preceded by its length (uint32), and a footer that says where that is.
+The library numbers the columns of every dataset it writes from 0, and accepts no other numbers. A generation
+needs those of the base table, since readers find its columns by them. So the manifest of its only version is
+rewritten before it is published. Lance table format spec, "Manifest": the file ends in the message, preceded
+by its length (uint32), and a footer that says where that is.
 """
 
 from __future__ import annotations

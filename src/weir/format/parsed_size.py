@@ -1,8 +1,8 @@
 """The memory that a serialised protobuf message will take once parsed.
 
 Two bytes on the wire are an empty message in a list, and a hundred bytes in memory. No writer makes many of
-those; crafted or damaged bytes may be full of them. So whoever parses a large message walks through its wire
-format before: every message in it counts for about what one of its kind takes.
+those; crafted or damaged bytes may be full of them. So before a large message is parsed, its wire format is
+walked: every message in it counts for about what one of its kind takes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MalformedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Nested:
-    """A field of a message that takes memory of its own: a text, or a message with what is in it."""
+    """A field of a message that takes separate memory: a text, or a message with its content."""
 
     nbytes: int
     kind: Descriptor | None = None
@@ -50,7 +50,7 @@ def parsed_size(data: memoryview, message: Message) -> int:
     data : memoryview
         The serialised message, one-dimensional and of format ``B``.
     message : Message
-        A message of the kind that it is; only its descriptor is looked at.
+        A message of its kind; only its descriptor is used.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def _walk(data: bytes, start: int, end: int, nested: dict[int, _Nested]) -> int:
 
 @cache
 def _nested(kind: Descriptor) -> dict[int, _Nested]:
-    """Return the fields of a message that take memory of their own, by their numbers."""
+    """Return the fields of a message that take separate memory, by their numbers."""
     return {one.number: found for one in kind.fields if (found := _field(one)) is not None}
 
 

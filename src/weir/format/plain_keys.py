@@ -1,6 +1,7 @@
 """Key columns as their underlying integers or bytes, with the same equality and order.
 
-What hashes, sorts and searches keys knows integers, texts and bytes; the other types of a key come to these:
+Hashing, sorting and searching keys works on integers, texts and bytes; other key types are converted to
+these:
 
 ===================  ========================================================================
 type                 form
@@ -78,7 +79,7 @@ def plain_keys(column: pa.Array) -> pa.Array:
     Returns
     -------
     pyarrow.Array
-        As many rows, null where the column is.
+        The same number of rows, null where the column is.
 
     Examples
     --------

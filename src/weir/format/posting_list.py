@@ -1,9 +1,9 @@
 """Posting lists of Lance's full-text indexes: the rows that contain a word, and how often.
 
-The list of a word is cut into blocks of 128 rows. A whole block holds the number of its first row, the steps
-from row to row and the counts, each packed to as many bits as the largest needs: 32-bit words of four lanes,
-where every fourth value is in the same lane. The rows that are left over make a last block, of numbers of
-seven bits a byte.
+The list of a word is split into blocks of 128 rows. A whole block holds the number of its first row, the
+steps from row to row and the counts, each packed to as many bits as the largest needs: 32-bit words of four
+lanes, where every fourth value is in the same lane. The remaining rows make a last block, of numbers of seven
+bits a byte.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _unpacked(data: Bytes, place: Numbers, high: Numbers, where: str) -> tuple[N
         words = packed.view("<u4").reshape(len(mine), width, _LANES).astype(np.uint64)
         bit = np.arange(_PER_LANE) * width
         word, shift = bit // 32, (bit % 32).astype(np.uint64)
-        # A number may go on in the next word of its lane.
+        # A number may continue in the next word of its lane.
         both = words[:, word] | (words[:, np.minimum(word + 1, width - 1)] << np.uint64(32))
         values = (both >> shift[:, None]) & np.uint64((1 << width) - 1)
         found[mine] = values.reshape(len(mine), BLOCK_ROWS).astype(np.int64)

@@ -1,8 +1,8 @@
 """Columns in recorded rules of a table: each by field id and birth.
 
-Lance gives the id of a dropped column out again, where nothing in the newest version has it any more
-(:mod:`weir.format.field_births`). What goes by the id alone would go by the new column from then on, which
-only has the number. A rule that was recorded without births, by an older Weir, goes by the ids.
+Lance reuses the id of a dropped column once nothing in the newest version has it
+(:mod:`weir.format.field_births`). A rule that names the id alone would then mean the new column, which only
+shares the number. A rule that was recorded without births, by an older Weir, goes by the ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOURCE_BIRTHS = "weir:source_births"
 
 
 def births_noted(numbers: Iterable[int], births: Births) -> dict[str, str]:
-    """Return what is recorded of the births of columns, by field id; nothing of one that has none.
+    """Return the recorded births of columns, by field id, without columns that have none.
 
     Examples
     --------

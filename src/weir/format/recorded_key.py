@@ -1,7 +1,7 @@
 """The columns of the primary key, recorded in addition to Lance's own marks.
 
-Plain Lance drops a key column like any other. What is left of a key of several columns would then pass for
-the whole key, and rows would replace others that have only a part of their key.
+Plain Lance drops a key column like any other. The rest of a key of several columns would then pass for the
+whole key, and rows would replace others that share only a part of it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def decode(text: str, ids: Mapping[str, int], births: Births, *, where: str) -> 
     Raises
     ------
     CorruptionError
-        If it is not what was written.
+        If it is damaged.
     SchemaError
-        If a column was dropped, also where another one has its id.
+        If a column was dropped, even if another one now has its id.
     """
     try:
         value = json.loads(text)

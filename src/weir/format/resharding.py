@@ -1,8 +1,8 @@
 """The state of a resharding, as recorded in the details of a table.
 
-The new rule stands after those of before, which shards still name that were made by them. While the shards
-of before are being emptied into the base table, the details say so, and nobody makes a shard of the new rule.
-The released library, and a Weir that does not know of this, would write shards of either: the feature stops
+The new rule is stored after the earlier ones, which the shards made by them still name. While those shards
+are being emptied into the base table, the details say so, and no shard of the new rule is created. The
+released library, and a Weir that does not know of this, would write shards of either rule: the feature stops
 both.
 """
 
@@ -48,7 +48,7 @@ def has_begun(details: IndexDetails, rule: int) -> bool:
 
 
 def resharding_begun(details: IndexDetails, spec: ShardSpec) -> IndexDetails:
-    """Return the details of a table that is to be sharded by ``spec`` once its other shards are merged."""
+    """Return the details of a table that will be sharded by ``spec`` once its other shards are merged."""
     return replace(
         details,
         shard_specs=(*details.shard_specs, spec),

@@ -1,17 +1,17 @@
 """Matching of source columns to table columns: by Lance field id, at every level of nesting.
 
-A *source* is anything that holds rows of a table: a log entry, a MemTable, a generation. It was written
-under the schema of its time. Whoever reads it wants the columns of another time. A :class:`Resolution` is
-the plan from the one to the other, made once from the two schemas and applied to any number of batches:
+A *source* is anything that holds rows of a table: a log entry, a MemTable, a generation. It was written under
+the schema of its time, and is read under that of another. A :class:`Resolution` is the plan from one to the
+other, made once from the two schemas and applied to any number of batches:
 
-- a column of the same id is taken, whatever it was called, unless the id has been another column's before
+- a column of the same id is used, whatever its name, unless the id belonged to another column
   (:mod:`weir.format.field_births`);
 - a column that the source never had is null;
 - a column that has been cast since is cast: Lance gives a column that changes its type a new id, and the
   table records which was which;
 - of a source without ids, as Weir once wrote them, columns are taken by name.
 
-The children of structs, lists and maps are resolved in the same way. Nothing here looks at single rows.
+The children of structs, lists and maps are resolved in the same way. Nothing here processes single rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FieldPlan:
     source : Field or None
         The field of the source that holds its values; None if they are all null.
     place : int
-        Its place among the fields it stands with; -1 where there is none.
+        Its index among its sibling fields; -1 where there is none.
     children : tuple of FieldPlan, default ()
         How the fields inside are made, where they differ from those of the source.
     cast : bool, default False
@@ -74,7 +74,7 @@ class FieldPlan:
 
     @property
     def is_same(self) -> bool:
-        """Whether the values of the source are those of the target as they are, under the same name."""
+        """Whether the values of the source are used unchanged, under the same name."""
         return (
             self.source is not None
             and self.source.name == self.target.name
@@ -297,7 +297,7 @@ class _NameMatcher:
                 plan.is_same and plan.place == at for at, plan in enumerate(children)
             )
         else:
-            # What is inside a list or a map is no column: it is there, whatever it is called.
+            # The inside of a list or a map is not a column: it exists, whatever its name.
             children = tuple(self._plan(field, inside, at) for at, field in enumerate(wanted))
             same = all(not plan.cast and not plan.children for plan in children)
         # Names inside lists and maps, and what may be null, count for the type and not for the values.
@@ -333,7 +333,7 @@ class _Matcher(_NameMatcher):
                 continue
             if self._source.get(number) is None and self._is_another(number, field):
                 continue
-            # A field that was cast stands for what it has become.
+            # A field that was cast counts as its result.
             found.setdefault(self._followed(number), at)
             found[number] = at
         return found
@@ -354,7 +354,7 @@ class _Matcher(_NameMatcher):
         before, now = field.type, self._types.get(number, field.type)
         if field.name not in names:
             return True
-        # What parts there are tells nothing: they come and go.
+        # The set of parts means nothing: they come and go.
         parts = pa.types.is_nested(before) and pa.types.is_nested(now)
         return not (parts or before == now or wider(before, now))
 
@@ -366,7 +366,7 @@ class _Matcher(_NameMatcher):
 
 
 def _shape(type: pa.DataType) -> str:
-    """Return what kind of nested type it is; types of one shape differ in what is inside."""
+    """Return the kind of nested type; types of one shape differ only inside."""
     if pa.types.is_fixed_size_list(type):
         return f"fixed_size_list[{type.list_size}]"
     for name in ("struct", "map", "large_list", "list"):

@@ -1,6 +1,6 @@
-"""Salvaging what is readable in damaged bytes, to show it to a person; never as proof.
+"""Salvaging the readable parts of damaged bytes, to show them to a person; never as proof.
 
-Nobody works with what comes from here: a decoder either returns what was written or raises.
+No code relies on the result: a decoder either returns what was written or raises.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ShardStatus(IntEnum):
 
     ACTIVE = 0
     SEALED = 1
-    """No writer may claim the shard any more."""
+    """No writer may claim the shard again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class FlushedGeneration:
     path : str
         Name of its directory inside the shard directory (:func:`weir.format.layout.generation_name`).
     in_memory_bytes : int, optional
-        Size of the rows as Arrow data, in bytes; None if the writer did not tell.
+        Size of the rows as Arrow data, in bytes; None if the writer did not record it.
     physical_rows : int, default 0
         Rows written, tombstones and superseded rows included.
     primary_key_bytes : int, default 0
@@ -120,7 +120,7 @@ class ShardManifest:
         lost recognises its own commit. Weir's own field; empty in manifests of other writers.
     sources : SourceMarks, optional
         How far each source of repeatable writes has got with the rows that generations hold. Weir's own
-        field; None in manifests of other writers, which take it over from nobody.
+        field; None in manifests of other writers, which do not record it.
     unknown_fields : bytes, default b""
         Serialised fields of a newer writer, kept as they are.
     """

@@ -1,8 +1,8 @@
 """Shard snapshots: the manifests of many shards as one table.
 
-Lance MemWAL spec, "Shard Snapshot Storage" and "Shard Snapshot Arrow Schema": one row per shard, one
-column per manifest field, and one of its own type per shard field. Few shards are stored inline in the
-details of the MemWAL index, many in a file of their own; both are the bytes of a Lance file.
+Lance MemWAL spec, "Shard Snapshot Storage" and "Shard Snapshot Arrow Schema": one row per shard, one column
+per manifest field, and one of its own type per shard field. Few shards are stored inline in the details of
+the MemWAL index, many in a separate file; both are the bytes of a Lance file.
 
 The index that a snapshot was published with gets a new id from every merge and index build of the
 released library, and the file stays where it is. So the details also record the directory that holds the
@@ -93,9 +93,9 @@ def to_table(
     manifests : sequence of ShardManifest
         The shards.
     value_types : mapping of str to DataType, optional
-        The type of each shard field. The column of a field whose type is not known holds the bytes that
-        the manifests do. A value that is none of its type, as a shard of another spec may have it, is
-        left out: whoever reads the snapshot then takes the shard for one that may hold any rows.
+        The type of each shard field. The column of a field whose type is not known holds the bytes that the
+        manifests do. A value of another type, as a shard of another spec may have, is left out: readers of
+        the snapshot then assume that the shard may hold any rows.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def from_table(table: pa.Table, *, where: str) -> tuple[ShardManifest, ...]:
     Raises
     ------
     CorruptionError
-        If a column of the spec is missing, a value is not what it can be, or a shard is there twice.
+        If a column of the spec is missing, a value is invalid, or a shard occurs twice.
     """
     missing = [name for name in _COLUMNS if name not in table.schema.names]
     if missing:

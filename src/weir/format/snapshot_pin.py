@@ -67,12 +67,12 @@ def encode(pin: SnapshotPin) -> bytes:
 
 
 def decode(data: Bytes, *, where: str) -> SnapshotPin:
-    """Return the pin stored as ``data``. Members of a later version of Weir are passed over.
+    """Return the pin stored as ``data``. Members that only a later version of Weir knows are ignored.
 
     Raises
     ------
     CorruptionError
-        If the bytes are not what was written (invariant I11).
+        If the bytes are damaged (invariant I11).
     """
     members = JsonMembers("pin", checked_json.decode(data, where=where), where)
     token = members.token("token")

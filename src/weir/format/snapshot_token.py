@@ -1,10 +1,10 @@
 """A snapshot token: one state of a table, as a value that fits in a line of text.
 
-It names the version of the base table and, for every shard, a version of its manifest and the last WAL
-entry that counts. All of these are immutable, so the token means the same rows for as long as they are
-stored. A process that has slept for very long may put another manifest where a collected one was: of the
-random stamp that tells commits apart the token has the beginning. A version of the base table that a loss of
-power has taken leaves its number to another: of what tells these apart the token has the beginning too.
+It names the version of the base table and, for every shard, a version of its manifest and the last WAL entry
+that counts. All of these are immutable, so the token means the same rows for as long as they are stored. A
+process that has slept for very long may put another manifest in place of a collected one, so the token has
+the beginning of the random stamp that distinguishes commits. A version of the base table that was lost in a
+power failure leaves its number to another, so the token has the beginning of that stamp too.
 
 The text is ``w5.`` and, in base64 for URLs without padding, these bytes:
 
@@ -53,7 +53,7 @@ from weir.format.lancedb_shards import MOST_BUCKETS, UNSHARDED, bucket_shard_id,
 __all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken", "instant_of"]
 
 STAMP_BYTES = 4
-"""How much of a manifest's write id a token has, and of what tells versions of the base table apart."""
+"""Bytes of a manifest's write id in a token, and of the stamp of a version of the base table."""
 
 _PREFIX = "w5."
 _PREFIXES_BEFORE = ("w4.", "w3.", "w2.", "w1.")
@@ -62,7 +62,7 @@ _UUID_BYTES = 16
 _LIMIT = 1 << 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# How an id is written: in full after this, or as what it is derived from.
+# How an id is written: in full after this, or as its source.
 _OTHER_ID, _UNSHARDED, _FIRST_BUCKET = 0, 1, 2
 
 

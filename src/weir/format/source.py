@@ -1,12 +1,12 @@
 """The mark of a repeatable write: where its rows come from, and the progress of that source.
 
 A source numbers what it sends, each number higher than the one before. A shard remembers the highest number
-of every source whose rows it has, and passes over a write with a number that is not above it. So whoever
-cannot tell whether a write has been done does it again.
+of every source whose rows it has, and skips a write with a number that is not above it. So a source that does
+not know whether a write was done repeats it.
 
 A name that begins with ``once:``, as of :meth:`Source.once`, is that of a single write: nothing else comes
-from this source, and its number only tells something about it. Of those a shard remembers a window with their
-answers, and forgets the oldest (:mod:`weir.format.write_window`).
+from this source, and its number is only information. A shard remembers a window of these with their answers,
+and forgets the oldest (:mod:`weir.format.write_window`).
 
 A mark stands in the log entry that holds its rows (:mod:`weir.format.wal_entry`), and in every shard manifest
 stand those of all that its generations cover (:mod:`weir.format.shard_manifest`). Weir's own.
@@ -73,17 +73,17 @@ class Source:
 
     @classmethod
     def once(cls, write_id: str, number: int = 0) -> Source:
-        """Return the mark of a single write, by an id of its own, such as that of a request.
+        """Return the mark of a single write, by its own id, such as that of a request.
 
-        Whoever repeats the write under the same id is given the answer of the first time. A shard remembers
-        the last 65,536 of them at least.
+        A repeated write with the same id gets the first answer. A shard remembers the last 65,536 of them at
+        least.
 
         Parameters
         ----------
         write_id : str
             From 1 to 251 bytes of UTF-8.
         number : int, default 0
-            Anything else that is to be known of it.
+            Further information about it.
 
         Examples
         --------
@@ -100,7 +100,7 @@ class Source:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is that of a single write."""
+        """Whether it marks a single write."""
         return self.name.startswith(_SINGLE)
 
 
@@ -143,7 +143,7 @@ class SourceMarks:
         return (Source(name, self.sequences[name]) for name in sorted(self.sequences))
 
     def covers(self, source: Source) -> bool:
-        """Whether a write with this mark has been done; of a single write, whatever its number."""
+        """Whether a write with this mark has been done; for a single write, whatever its number."""
         if source.is_single:
             return self.window.get(source.name) is not None
         known = self.sequences.get(source.name)
@@ -155,7 +155,7 @@ class SourceMarks:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many sources as may be."""
+        """Whether there is no room for another source."""
         return len(self.sequences) >= MAX_SOURCES
 
     def with_marks(

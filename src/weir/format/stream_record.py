@@ -1,7 +1,7 @@
 """The record that a streaming query writes to a table: ``_weir/streams/{id}.json``.
 
-Written once, with the query's first batch, and never changed. A query whose checkpoint says that it has
-written batches, and of which the table has no record, has written them to another table. Weir's own.
+Written once, with the query's first batch, and never changed. If a query's checkpoint says that it has
+written batches and the table has no record of it, they went to another table. Weir's own.
 """
 
 from __future__ import annotations

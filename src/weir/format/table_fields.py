@@ -1,8 +1,8 @@
 """The columns in a Lance table's own manifest, with their ids.
 
-The library hands out a schema as Arrow has it, and makes one from Arrow only with ids of its own choosing. To
-rename a column, or to add one beside others, the ids of all the others have to stay: so the fields are taken
-from the manifest, changed, and given back to it as the messages they are. Lance table format spec, "Schema".
+The library exports a schema only as Arrow, and chooses the ids itself when it imports one. To rename a
+column, or to add one, the ids of all others must stay: so the fields are taken from the manifest, changed,
+and put back as messages. Lance table format spec, "Schema".
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class TableField:
     Parameters
     ----------
     name : str
-        Its name, without those of what it is a part of.
+        Its name, without those of its parents.
     id : int
         Its field id.
     parent_id : int
-        The id of what it is a part of; :data:`NO_PARENT` for a column.
+        The id of its parent; :data:`NO_PARENT` for a column.
     logical_type : str
         Its type as Lance writes it, such as ``int32`` or ``fixed_size_list:float:128``.
     encoding : int
@@ -61,7 +61,7 @@ class TableField:
         position : int
             Its place in the key, from 1; 0 if it is the whole key.
         metadata : mapping of str to str
-            What is noted about such a column.
+            The note about such a column.
         """
         marks = memwal_pb2.KeyMarks(nullable=False, is_key=True, key_position=position)
         noted = {**self.metadata, **{name: value.encode() for name, value in metadata.items()}}
@@ -158,7 +158,7 @@ def marks_for(
 ) -> dict[int, dict[str, str]]:
     """Return the metadata with which columns are marked with births, by field id.
 
-    Columns whose birth is not known are left out, and so is what is not known of parts.
+    Columns and parts whose birth is unknown are left out.
     """
     parts: dict[int, dict[int, tuple[str, str]]] = {}
     told: dict[int, dict[int, Unmarked]] = {}

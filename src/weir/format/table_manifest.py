@@ -107,8 +107,8 @@ class VersionFiles:
     data, deletions, indexes : tuple of VersionFile
         Data files, deletion files, and the files of indexes.
     transaction : VersionFile or None
-        The transaction file. Nobody needs it to read the version. Its size is what the library wrote, where
-        nobody has changed the transaction since.
+        The transaction file. It is not needed to read the version. Its size is what the library wrote, unless
+        the transaction was changed since.
     """
 
     version: int
@@ -386,7 +386,7 @@ def with_version(manifest: Bytes, version: int, *, where: str) -> bytes:
     manifest : bytes-like
         The whole manifest file.
     version : int
-        The version it is to be of.
+        The new version.
     where : str
         Path of the file, for the error.
 
@@ -447,7 +447,7 @@ def with_index_details(manifest: Bytes, name: str, details: bytes, *, where: str
     Raises
     ------
     CorruptionError
-        The bytes are not a Lance table manifest, or there is not one index of that name.
+        The bytes are not a Lance table manifest, or it does not have exactly one index of that name.
     """
     head = read_head(manifest, where=where)
     section, transaction = read_sections(manifest, where=where)

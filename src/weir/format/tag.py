@@ -22,7 +22,7 @@ TAGS = "_weir/tags"
 """Directory of the tags, relative to the table root."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-# What stands for something else where a state is named: the text of a token, and the oldest change.
+# Texts that mean something else where a state is named: a token, and the oldest change.
 _TAKEN = re.compile(r"w[0-9]+\..*|earliest", re.ASCII)
 
 
@@ -95,12 +95,12 @@ def encode(tag: Tag) -> bytes:
 
 
 def decode(data: Bytes, *, where: str) -> Tag:
-    """Return the tag stored as ``data``. Members of a later version of Weir are passed over.
+    """Return the tag stored as ``data``. Members that only a later version of Weir knows are ignored.
 
     Raises
     ------
     CorruptionError
-        If the bytes are not what was written (invariant I11).
+        If the bytes are damaged (invariant I11).
     """
     members = JsonMembers("tag", checked_json.decode(data, where=where), where)
     name = members.text("name")

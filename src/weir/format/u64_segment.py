@@ -48,9 +48,9 @@ class U64Segment:
     holes : array of uint64, default empty
         Numbers of the range that are not there, ascending.
     array : array of uint64, optional
-        The numbers themselves, in their order; None if they are those of the range.
+        The numbers themselves, in order; None if they are those of the range.
     encoded : bytes, optional
-        As it was stored, so that what is not changed is written back byte for byte; None if it is new.
+        The stored bytes, so that an unchanged segment is written back byte for byte; None if it is new.
 
     Examples
     --------
@@ -146,7 +146,7 @@ class U64Segment:
         return "empty" if kind is None else kind.replace("_", " ")
 
     def with_number(self, number: int) -> U64Segment:
-        """Return the segment with one number more, above all others; what it passes over are holes.
+        """Return the segment with one number more, above all others; skipped numbers are holes.
 
         Raises
         ------

@@ -1,9 +1,9 @@
 """Carrying unknown fields of a newer writer through an update made by the released library.
 
 Weir's own updates keep unknown fields, since every decoded value carries them. The library decodes the
-details of the MemWAL index in every commit that marks merge progress or changes an index, and writes what
-it knows. Writer defaults it keeps, whatever they are: so what it would drop is noted there before it
-commits, and a process that comes after one that has died writes it back from there.
+details of the MemWAL index in every commit that marks merge progress or changes an index, and writes what it
+knows. It keeps all writer defaults: so what it would drop is noted there before it commits, and if that
+process dies, a later one writes it back from there.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def carry_over(details: IndexDetails, older: IndexDetails) -> IndexDetails:
     """Return ``details`` with the unknown fields of ``older`` where they have none.
 
     Parts are matched by what identifies them: specs by id, fields by theirs, merge progress by shard,
-    catch-up by index. A part that ``details`` does not have any more stays away.
+    catch-up by index. A part that ``details`` no longer has stays away.
 
     Parameters
     ----------
     details : IndexDetails
-        What is stored now.
+        The stored details.
     older : IndexDetails
-        What was stored before the library changed it.
+        The details before the library changed them.
     """
     specs = {spec.spec_id: spec for spec in older.shard_specs}
     catchups = {one.index_name: one for one in older.index_catchup}

@@ -3,10 +3,10 @@
 A JSON object at :func:`weir.format.layout.version_hint_path`, overwritten without ceremony after each
 manifest, so it may be stale, missing or torn. Lance MemWAL spec, section "Shard Manifest Versioning".
 
-``weir:write_id`` is Weir's own: the stamp of the manifest that is meant. By it a reader tells that manifest
-from one that was put in its place after it had been collected (:mod:`weir.log.manifest_store`). The
-released library passes over it, and writes hints without it. With it goes ``weir:xxh32``, a checksum of
-both: a hint that is proved by it says that its manifest has been there.
+``weir:write_id`` is Weir's own: the stamp of the manifest. With it a reader distinguishes that manifest from
+one that was put in its place after it had been collected (:mod:`weir.log.manifest_store`). The released
+library ignores it, and writes hints without it. It comes with ``weir:xxh32``, a checksum of both: a hint with
+a valid one proves that its manifest existed.
 """
 
 from __future__ import annotations

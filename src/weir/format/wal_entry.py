@@ -1,8 +1,9 @@
-"""A WAL entry: the rows of one WAL flush, as an Arrow IPC stream, and a trailer behind it.
+"""A WAL entry: the rows of one WAL flush, as an Arrow IPC stream, followed by a trailer.
 
 Columns are those of the table and :data:`TOMBSTONE`, which comes from the released library. What the entry
-says of itself is metadata of the stream's schema (:mod:`weir.format.wal_header`), and what its append has of
-its own the trailer (:mod:`weir.format.wal_trailer`). Lance MemWAL spec, section "WAL Entry Format".
+says about itself is in the metadata of the stream's schema (:mod:`weir.format.wal_header`), and what is
+specific to its append in the trailer (:mod:`weir.format.wal_trailer`). Lance MemWAL spec, section "WAL Entry
+Format".
 """
 
 from __future__ import annotations
@@ -188,8 +189,8 @@ def encode(header: WalEntryHeader, schema: pa.Schema, batches: Sequence[pa.Recor
 def decode(data: Bytes, *, where: str, place: LogPlace | None = None) -> WalEntry:
     """Return the WAL entry stored as ``data``.
 
-    An entry with a checksum is proved whole before anything else is made of it. One without (the
-    released library's) has its frame and its values validated instead, as far as they can be.
+    An entry with a checksum is verified before it is decoded. One without (the released library's) has its
+    frame and its values validated instead, as far as they can be.
 
     Parameters
     ----------
@@ -198,8 +199,7 @@ def decode(data: Bytes, *, where: str, place: LogPlace | None = None) -> WalEntr
     where : str
         Path of the object, for the error.
     place : LogPlace, optional
-        Where the object stands, for whoever wants to rely on it. An entry that names no place may stand
-        anywhere.
+        Where the object is stored, for callers that rely on it. An entry that names no place may be anywhere.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def _decode(data: Bytes, where: str) -> WalEntry:
 def decode_header(data: Bytes, *, where: str) -> WalEntryHeader:
     """Return what an entry says of itself, without its rows and so without proof.
 
-    For whoever wants to show what is left of a damaged entry, or has one without a trailer.
+    For showing the remains of a damaged entry, or for an entry without a trailer.
 
     Parameters
     ----------
@@ -384,7 +384,7 @@ def _as_written(schema: pa.Schema) -> pa.Schema:
 
 
 def _decode_known(opening: Opening, trailer: WalTrailer, data: Bytes, where: str) -> WalEntry:
-    """Return an entry of which all is known but its trailer and its rows."""
+    """Return an entry of which only the trailer and the rows are not decoded yet."""
     try:
         messages = ipc.MessageReader.open_stream(pa.py_buffer(data).slice(len(opening.message)))
         batches = tuple(ipc.read_record_batch(message, opening.plain_schema) for message in messages)
@@ -413,7 +413,7 @@ def _are_large(batches: Sequence[pa.RecordBatch]) -> bool:
 
 
 class _Collector(RawIOBase):
-    """A file that keeps what is written to it, without copying."""
+    """A file that keeps the bytes written to it, without copying."""
 
     def __init__(self) -> None:
         self.parts: list[Bytes] = []
@@ -441,7 +441,7 @@ def _collect_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> lis
 
 
 def _check_text(field: pa.Field) -> None:
-    """Look at all text of a field: pyarrow decodes it only when asked, and a damaged one must fail here."""
+    """Decode all text of a field: pyarrow does so only on access, and damaged text must fail here."""
     _ = field.name
     if pa.types.is_timestamp(field.type):
         _ = field.type.tz

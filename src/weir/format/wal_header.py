@@ -18,10 +18,9 @@ key                 value
 ``weir:trailer``    bytes after the end of the stream, decimal: an entry without them has lost them
 ==================  ================================================================================
 
-What each append has of its own stands there (:mod:`weir.format.wal_trailer`), so that the rest is the same in
-all entries that a writer makes of one generation.
-``generation`` and ``fence_sentinel`` come from the released library, which tolerates the ``weir:`` keys.
-Its own entries have none of them.
+What is specific to each append is in the trailer (:mod:`weir.format.wal_trailer`), so that the rest is the
+same in all entries of a writer for one generation. ``generation`` and ``fence_sentinel`` come from the
+released library, which tolerates the ``weir:`` keys. Its own entries have none of them.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class WalEntryHeader:
 
     @property
     def has_lone_source(self) -> bool:
-        """Whether its only mark is that of a source that goes on: the next entry may have the same name."""
+        """Whether its only mark is that of a continuing source: the next entry may have the same name."""
         return self.source is not None and not self.further_sources and not self.source.is_single
 
     @property
@@ -185,7 +184,7 @@ def header_metadata(header: WalEntryHeader) -> dict[bytes, bytes]:
 
 
 def read_header(pairs: Sequence[KeyValue], where: str) -> WalEntryHeader:
-    """Return the header that stands in the metadata of an entry, without what its append has of its own.
+    """Return the header in the metadata of an entry, without what is specific to its append.
 
     The number of its first source mark is among that, and 0 until :func:`with_append` has set it.
 
@@ -223,7 +222,7 @@ def with_append(
     sequence: int | None,
     marks: tuple[tuple[Source, ...], tuple[bytes, ...]] = ((), ()),
 ) -> WalEntryHeader:
-    """Return a header that was read from metadata, with what its append has of its own."""
+    """Return a header that was read from metadata, with what is specific to its append."""
     source = header.source
     if source is not None:
         source = None if sequence is None else Source(source.name, sequence)

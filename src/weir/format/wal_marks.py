@@ -1,9 +1,9 @@
 """The marks of repeatable writes in a WAL entry, and the result of each of these writes.
 
-They stand between the end marker of the Arrow stream, where Arrow's readers have stopped, and the trailer,
-whose checksum covers them: so the schema of all entries of a writer stays the same. Only where an entry has
-no more than one mark, of a source that goes on, is its name in the metadata of the schema instead, and its
-number in the trailer (:mod:`weir.format.wal_header`).
+They are between the end marker of the Arrow stream, where Arrow's readers have stopped, and the trailer,
+whose checksum covers them: so the schema of all entries of a writer stays the same. Only if an entry has a
+single mark, of a continuing source, its name is in the metadata of the schema instead, and its number in the
+trailer (:mod:`weir.format.wal_header`).
 
 Each mark is its number and the lengths of its name and its answer, then both. After the last of them comes
 how many bytes they have, and ``weirmark``. All numbers are little-endian.
@@ -32,7 +32,7 @@ def encode_marks(sources: Sequence[Source], answers: Sequence[bytes]) -> bytes:
     sources : sequence of Source
         The marks.
     answers : sequence of bytes
-        As many, or none.
+        The same number, or none.
 
     Examples
     --------

@@ -17,7 +17,7 @@ __all__ = ["Opening", "known_opening", "remember_opening"]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The schema message of an entry, and what was read from it."""
+    """The schema message of an entry, and its decoded content."""
 
     message: bytes
     header: WalEntryHeader

@@ -1,7 +1,7 @@
 """The trailer of a WAL entry: the part specific to each append, and the checksum of all before it.
 
-It follows the end marker of the Arrow stream, where Arrow's readers have stopped. It proves itself, so that
-whoever needs no rows reads these bytes alone. All numbers are little-endian:
+It follows the end marker of the Arrow stream, where Arrow's readers have stopped. It has its own checksum, so
+that a reader that needs no rows reads these bytes alone. All numbers are little-endian:
 
 =====  ========================================================================================
 bytes  value
@@ -84,7 +84,7 @@ class WalTrailer:
         Raises
         ------
         InputError
-            A number does not fit in 64 bits, or the write id is no such id.
+            A number does not fit in 64 bits, or the write id is not one.
         """
         place = self.place
         try:
@@ -126,7 +126,7 @@ def read_trailer(end: Bytes, *, where: str) -> WalTrailer | None:
     Raises
     ------
     CorruptionError
-        There is one, and it is not what was written.
+        There is one, but it is damaged.
     """
     stored = bytes(memoryview(end).cast("B")[-TRAILER_BYTES:])
     if len(stored) < TRAILER_BYTES or not stored.endswith(_MAGIC):

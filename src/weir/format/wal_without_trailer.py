@@ -1,6 +1,6 @@
 """WAL entries without a trailer: those of the library, and early ones of Weir.
 
-The latter have in the metadata of their schema what is in the trailer now: write id, place, number of the
+The latter have in the metadata of their schema what the trailer holds today: write id, place, number of the
 source mark, and as ``weir:xxh64`` 16 hex digits of the XXH64 of the whole entry while these read ``0``.
 """
 
@@ -54,7 +54,7 @@ def is_proved(view: memoryview, end: int, pairs: Sequence[KeyValue], where: str)
     if _CHECKSUM in own:
         _prove_digits(view, own[_CHECKSUM], where)
         return True
-    # A damaged count of pairs hides those at the end, and what is left may look like the library's.
+    # A damaged count of pairs hides those at the end, and the rest may look like the library's.
     opening = bytes(view[:end])
     if own or TRAILER in opening or _CHECKSUM in opening:
         raise CorruptionError("the WAL entry has lost its trailer: it is cut short or damaged", where=where)

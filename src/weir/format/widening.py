@@ -28,7 +28,7 @@ def widened(kind: pa.DataType, wanted: pa.DataType, path: str) -> pa.DataType:
     Raises
     ------
     SchemaError
-        The one is not wider than the other.
+        The new type is not wider than the old one.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def widened(kind: pa.DataType, wanted: pa.DataType, path: str) -> pa.DataType:
 
 
 def wider(kind: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
-    """Return the wider type, with the names and marks of the parts that there are; None if it is not wider.
+    """Return the wider type, with the names and marks of the existing parts; None if it is not wider.
 
     Examples
     --------

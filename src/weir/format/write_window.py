@@ -1,13 +1,13 @@
 """The window of single writes that a shard remembers: their ids, log positions and results.
 
-A write id is that of one write: whoever repeats it is given the answer of the first time, and nothing is
-written. The log entry of the write has its id and its answer (:mod:`weir.format.wal_marks`); every shard
-manifest has those of all that is before the place where replay starts.
+A write id belongs to one write: a repetition gets the first answer, and nothing is written. The log entry of
+the write has its id and its answer (:mod:`weir.format.wal_marks`); every shard manifest has those of all
+writes before the position where replay starts.
 
 Ids are remembered in *segments* that never change once they are full, so that a shard with tens of thousands
 of them neither copies nor encodes them again with every write or flush. An id is stored as a digest.
 
-An answer says which rows of the write were done, in the order in which it brought them. Nothing: all of them.
+An answer says which rows of the write were done, in the write's order. Empty: all of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NUMBERS = struct.Struct("<QQI")
 
 
 class DoneWrite(NamedTuple):
-    """What is remembered of a single write.
+    """The record of a single write.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class DoneWrite(NamedTuple):
 
 
 def encode_answer(done: npt.NDArray[np.bool_]) -> bytes:
-    """Return which rows of a write were done as it is stored.
+    """Return the stored form of which rows of a write were done.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def decode_answer(answer: bytes, rows: int) -> npt.NDArray[np.bool_] | None:
     answer : bytes
         As :func:`encode_answer` made it.
     rows : int
-        How many rows the write is said to have.
+        How many rows the write should have.
     """
     if not answer:
         return np.ones(rows, dtype=np.bool_)
@@ -153,7 +153,7 @@ class _Segment:
         return None if at is None else self._write(at)
 
     def writes(self) -> dict[bytes, DoneWrite]:
-        """Return what is in it, oldest first."""
+        """Return its content, oldest first."""
         return {digest: self._write(at) for digest, at in self._at.items()}
 
     def _write(self, at: int) -> DoneWrite:
@@ -185,7 +185,7 @@ class WriteWindow:
         return hash((self._full, tuple(self._recent)))
 
     def get(self, write_id: str) -> DoneWrite | None:
-        """Return what is remembered of a write; None if it was not done, or is forgotten."""
+        """Return the record of a write; None if it was not done, or is forgotten."""
         if not self._recent and not self._full:
             return None
         digest = _digest(write_id)
@@ -240,7 +240,7 @@ class WriteWindow:
 
 
 def _newest(full: list[_Segment]) -> tuple[_Segment, ...]:
-    """Return the newest of some segments: as many as are to be remembered, and have room."""
+    """Return the newest of some segments: as many as are remembered and fit."""
     ids = nbytes = 0
     for at, segment in enumerate(reversed(full)):
         nbytes += len(segment.encoded)

@@ -117,10 +117,10 @@ def _of_dicts(data: Sequence[Mapping[str, object]]) -> list[OperationInput] | No
 
 
 def _in_rounds(rows: pa.Table, names: pa.ChunkedArray, keys: pa.Table) -> Iterator[OperationInput]:
-    """Yield few operations that come to the same as one for each row, in their order.
+    """Yield few operations that are equivalent to one for each row, in their order.
 
-    What is done to different keys may change places. So of every key the first rows come together, by what
-    they do, then the second ones, and so on.
+    Operations on different keys may be reordered. So the first rows of all keys come together, by what they
+    do, then the second ones, and so on.
     """
     turns = _turns(keys)
     for turn in range(int(turns.max(initial=-1)) + 1):

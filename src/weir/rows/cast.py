@@ -1,4 +1,4 @@
-"""Lossless casts: whether values of one type can stand for values of another."""
+"""Lossless casts: whether values of one type can represent values of another."""
 
 from __future__ import annotations
 

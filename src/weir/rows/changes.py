@@ -130,7 +130,7 @@ def operation_names(operations: pa.ChunkedArray, default: str, *, first_row: int
     Raises
     ------
     SchemaError, InputError
-        If the column is no text, or an operation is unknown.
+        If the column is not text, or an operation is unknown.
     """
     if pa.types.is_null(operations.type):
         return pa.chunked_array([pa.repeat(pa.scalar(default), len(operations))])

@@ -40,7 +40,7 @@ _ROWS_PER_PIECE = 10_000
 
 
 def collected(data: Any) -> Any:
-    """Return what a lazy frame holds; anything else as it is."""
+    """Return the rows of a lazy frame; anything else unchanged."""
     kind = type(data)
     if kind.__module__.split(".")[0] == "polars" and kind.__name__ == "LazyFrame":
         return data.collect()
@@ -48,7 +48,7 @@ def collected(data: Any) -> Any:
 
 
 def pieces(data: Any) -> Iterator[Any] | None:
-    """Return the pieces of a stream, of which one at a time is held; None of what is no stream.
+    """Return the pieces of a stream, one of which is held at a time; None if it is not a stream.
 
     A stream is a record batch reader, or an iterator of record batches, tables, dicts or objects.
     """
@@ -73,7 +73,7 @@ def _pieces(data: Iterator[Any]) -> Iterator[Any]:
 
 
 def repeatable(data: RowInput) -> RowInput:
-    """Return rows or keys so that they can be looked at more than once: of a stream, all that comes."""
+    """Return rows or keys so that they can be read more than once: for a stream, all of it."""
     data = collected(data)
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
@@ -134,7 +134,7 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
 
 
 def as_dicts(rows: Sequence[Any]) -> Sequence[Mapping[str, Any]] | None:
-    """Return rows as dicts, dataclasses and pydantic models as their fields; None of others."""
+    """Return rows as dicts, dataclasses and pydantic models as their fields; None for others."""
     if all(isinstance(row, Mapping) for row in rows):
         return rows
     dicts = [_as_dict(row) for row in rows]
@@ -162,7 +162,7 @@ def _plain_value(value: Any) -> Any:
 def with_named_index(data: Any) -> Any:
     """Return a data frame of pandas in which an index with a name is a column, as Arrow has it too.
 
-    An index without a name numbers the rows, and is no data.
+    An index without a name numbers the rows, and is not data.
     """
     names = [name for name in data.index.names if name is not None and name not in data.columns]
     return data.reset_index(names) if names else data
@@ -210,7 +210,7 @@ def _from_pandas(data: Any, schema: pa.Schema) -> pa.Table:
 
 
 def _is_widened(column: pa.ChunkedArray, wanted: pa.DataType) -> bool:
-    """Whether these are integers of which some are missing: of such pandas makes floats."""
+    """Whether these are integers with missing values, which pandas converts to floats."""
     if not (pa.types.is_float64(column.type) and pa.types.is_integer(wanted)):
         return False
     # Beyond that not every integer is a float.
@@ -286,7 +286,8 @@ def _inferred(values: Any) -> pa.Array | None:
     try:
         found = pa.array(values)
         if pa.types.is_timestamp(found.type) and isinstance(values, list) and any(map(_nanosecond, values)):
-            # Arrow goes by the datetime that a timestamp of pandas is too, which ends at microseconds.
+            # A timestamp of pandas is also a datetime, which is what Arrow reads, and that ends at
+            # microseconds.
             return pa.array(values, pa.timestamp("ns", found.type.tz))
         return found
     except (pa.ArrowException, OverflowError, TypeError, ValueError):

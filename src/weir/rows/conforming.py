@@ -69,7 +69,7 @@ def conformed(
                 _refuse_nested_nulls(chunk, wanted.field, wanted.field.name)
     checked = pa.Table.from_arrays(columns, schema=schema)
     try:
-        # All at once: each call of Arrow's gives other threads the interpreter, and waits to have it back.
+        # All at once: each Arrow call releases the interpreter to other threads, and waits to get it back.
         checked.validate(full=True)
     except (pa.ArrowInvalid, UnicodeError):
         for column, field in zip(columns, schema, strict=True):
@@ -80,7 +80,7 @@ def conformed(
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """What a column of a table is checked for, told once: asking Arrow for it takes a while."""
+    """The checks of a column of a table, computed once: asking Arrow for them takes a while."""
 
     field: pa.Field
     type: pa.DataType

@@ -9,7 +9,7 @@ __all__ = ["DECIMAL", "roomy"]
 _SCALE = 18
 """Digits after the point that a column has room for, as Spark gives them to the same numbers."""
 DECIMAL = pa.decimal128(38, _SCALE)
-"""The type of a column of which no value is known."""
+"""The type of a column without a known value."""
 
 _WIDTHS = ((38, pa.decimal128), (76, pa.decimal256))
 
@@ -24,7 +24,7 @@ def roomy(kind: pa.DataType) -> pa.DataType:
     Parameters
     ----------
     kind : DataType
-        As Arrow finds it: with as many digits as the values have.
+        As Arrow infers it: with as many digits as the values have.
 
     Examples
     --------

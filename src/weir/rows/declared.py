@@ -32,12 +32,12 @@ _TYPES: Mapping[Any, pa.DataType] = {
 
 
 def declared_types(rows: Sequence[Any]) -> Mapping[str, pa.DataType]:
-    """Return the Arrow types of the fields of rows of one class, as far as its annotations tell them.
+    """Return the Arrow types of the fields of rows of one class, as far as its annotations give them.
 
     Parameters
     ----------
     rows : sequence
-        Dataclasses or models; of anything else nothing is told.
+        Dataclasses or models; for anything else the result is empty.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def declared_column(found: pa.DataType, declared: pa.DataType | None) -> pa.Data
     found : DataType
         As Arrow finds it.
     declared : DataType or None
-        As :func:`declared_types` tells it.
+        As returned by :func:`declared_types`.
     """
     if declared is None:
         return found
@@ -111,7 +111,7 @@ def _of(hint: Any, above: tuple[type, ...]) -> pa.DataType | None:
 
 
 def _field_names(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass or a pydantic model; none of another class."""
+    """Return the names of the fields of a dataclass or a pydantic model; none for another class."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
     return tuple(getattr(kind, "model_fields", ()))

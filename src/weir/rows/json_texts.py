@@ -1,8 +1,8 @@
 """JSON texts as Lance stores them: text in a log, converted by a flush to its own form.
 
-What it cannot read would be durable, and no flush of its shard would ever be done again; deep nesting ends
-the process. So the library itself reads the texts before a row is accepted, and rows have from the beginning
-the texts that it gives back.
+A text that it cannot read would be durable, and no flush of its shard would ever succeed again; deep nesting
+ends the process. So the library itself reads the texts before a row is accepted, and rows have from the
+beginning the texts that it gives back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def kept_json(column: pa.ChunkedArray, name: str, *, first_row: int = 0) -> pa.C
     Raises
     ------
     SchemaError
-        A text is no JSON, or nested too deeply.
+        A text is not JSON, or nested too deeply.
 
     Examples
     --------
@@ -65,13 +65,13 @@ def kept_json(column: pa.ChunkedArray, name: str, *, first_row: int = 0) -> pa.C
 
 
 def _read_back(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # The dataset has a session of its own: what it has read goes with it.
+    # The dataset has its own session, so that what it has read is freed with it.
     dataset = lance.write_dataset(pa.table({"v": column}), f"memory://{uuid4()}")
     return dataset.to_table()["v"]
 
 
 def _unread(column: pa.ChunkedArray, error: OSError) -> tuple[int, str]:
-    """Return the first row that the library does not read, and what it says."""
+    """Return the first row that the library cannot read, and its message."""
     begin, end = 0, len(column)
     while end - begin > 1:
         middle = (begin + end) // 2
@@ -85,7 +85,7 @@ def _unread(column: pa.ChunkedArray, error: OSError) -> tuple[int, str]:
 
 
 def _refuse_deep(text: str, name: str, row: int) -> None:
-    """Refuse what is nested too deeply; brackets count outside texts, which only strict JSON tells apart."""
+    """Refuse what is nested too deeply; brackets count outside strings, which only strict JSON delimits."""
     try:
         json.loads(text)
     except RecursionError:

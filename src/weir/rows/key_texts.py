@@ -29,7 +29,7 @@ def keys_of_texts(texts: Column, field: pa.Field, *, what: str = "key") -> Colum
     Parameters
     ----------
     texts : Array or ChunkedArray
-        What was passed for the column: only texts are read, anything else is returned as it is.
+        The value passed for the column: only texts are read, anything else is returned unchanged.
     field : Field
         The key column. One of texts or of bytes takes texts as no other values.
     what : str, default "key"
@@ -38,7 +38,7 @@ def keys_of_texts(texts: Column, field: pa.Field, *, what: str = "key") -> Colum
     Raises
     ------
     SchemaError
-        If a text is no value of the type; the error names it and its row.
+        If a text is not a value of the type; the error names it and its row.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def _uuids(texts: Column, kind: pa.DataType) -> Column:
 
 
 def _refused(texts: Column, field: pa.Field, read: Read, what: str) -> SchemaError:
-    """Return the error for the first text that is no value of the column."""
+    """Return the error for the first text that is not a value of the column."""
     for row in range(len(texts)):
         try:
             read(texts.slice(row, 1), field.type)

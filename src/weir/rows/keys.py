@@ -38,7 +38,8 @@ def as_key_table(
     optional : collection of str
         Columns outside the key that are kept where they are passed.
     to_delete : bool, default False
-        Whether rows go by them: then a text is no integer, as in rows that are written. ``"007"`` would be 7.
+        Whether they select rows: then a text is not an integer, as in rows that are written. ``"007"`` would
+        be 7.
 
     Raises
     ------

@@ -18,17 +18,17 @@ __all__ = ["rows_with_schema"]
 
 
 def rows_with_schema(data: Any) -> tuple[pa.Schema, Any]:
-    """Return the schema that data has by itself, for a new table, and the data to write into it.
+    """Return the schema of data, for a new table, and the data to write into it.
 
     Columns of a dictionary type, as categories are, become columns of their values. Of a stream the first
-    piece tells the schema. Of dataclasses and models the annotations help: a field declared as ``float`` is
-    one though all its values are whole, or missing. Decimals of Python, which have no type but digits, make
-    columns with room for others: :func:`weir.rows.decimals.roomy`.
+    piece determines the schema. For dataclasses and models the annotations help: a field declared as
+    ``float`` is one though all its values are whole, or missing. Decimals of Python, which have no type but
+    digits, make columns with room for others: :func:`weir.rows.decimals.roomy`.
 
     Raises
     ------
     InputError
-        If there are no rows in something that has no schema of its own, or it is no kind of rows.
+        If there are no rows in something without a schema, or it is not a kind of rows.
     SchemaError
         If a column has no value from which to infer its type.
     """

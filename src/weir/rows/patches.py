@@ -29,7 +29,7 @@ def patch_batches(
     Parameters
     ----------
     data : table-like
-        Keys, and the columns to be set. In a list of dicts every row sets what it has.
+        Keys, and the columns to set. In a list of dicts every row sets the columns that it has.
     schema : Schema
         The table's columns.
     wal_schema : Schema

@@ -32,7 +32,7 @@ def refuse_mixed_zones(values: Any, field: pa.Field) -> None:
     SchemaError
         If there are both.
     """
-    # What has a type of its own holds moments of one kind.
+    # A typed column holds moments of one kind.
     if not _holds_moments(field.type) or str(getattr(values, "dtype", "object")) != "object":
         return
     for name, kind, moments in _leaves(list(enumerate(values)), field.type, field.name):
@@ -68,7 +68,7 @@ def _leaves(
     values: _Numbered, kind: pa.DataType, name: str
 ) -> Iterator[tuple[str, pa.DataType, list[tuple[int, datetime]]]]:
     if pa.types.is_timestamp(kind):
-        # What is not equal to itself is the datetime of pandas that is none.
+        # A value that is not equal to itself is pandas' missing datetime.
         yield (
             name,
             kind,

@@ -61,7 +61,7 @@ def order_by_key(
     if differ.all() or not set(primary_key) <= set(rows.schema.names):
         return None
     group = np.concatenate([[0], np.cumsum(differ)])
-    # Of few rows ranks are told in a fraction of the time that Arrow takes to sort a table.
+    # For few rows, ranking takes a fraction of the time that Arrow takes to sort a table.
     ranks = [
         pc.rank(stored_keys(rows.column(name).combine_chunks()), tiebreaker="dense").to_numpy()
         for name in primary_key

@@ -49,7 +49,7 @@ class Fusion:
     k : int
         Rows to find.
     candidates : int
-        Rows of each ranking that are looked at.
+        Rows of each ranking that are considered.
     """
 
     kind: str
@@ -131,7 +131,7 @@ class HybridSearchPlan:
     columns : tuple of str
         Columns of the table in the result.
     primary_key : tuple of str
-        What tells rows apart.
+        The columns that identify rows.
     """
 
     by_vector: VectorSearchPlan

@@ -1,7 +1,7 @@
 """Prefetching the first data file of a base table on an object store while its shards are checked.
 
-What the rows of an answer are read from is known before it is known which they are. The library keeps what it
-has read of the end of a file and of the heads of its columns, so the search finds it there.
+The files of an answer's rows are known before the rows are. The library keeps what it has read of the end of
+a file and of the heads of its columns, so the search finds it there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["open_ahead"]
 
 
 def open_ahead(base: BaseTable, columns: Sequence[str] | None) -> None:
-    """Begin to open the first data file of a base table on an object store. Nobody waits for it.
+    """Begin to open the first data file of a base table on an object store. Nothing waits for it.
 
     An error is not one here: the search will meet it, and say more.
 
@@ -36,7 +36,7 @@ def open_ahead(base: BaseTable, columns: Sequence[str] | None) -> None:
     stored = base.dataset.schema
     asked = stored.names if columns is None else columns
     narrow = [name for name in asked if name in stored.names and not is_vector(stored.field(name).type)]
-    # A process that is ending starts no threads any more.
+    # A process that is ending can no longer start threads.
     with suppress(RuntimeError):
         base.engine.executors.requests.submit(partial(_read_first_row, base.dataset, narrow))
 

@@ -1,6 +1,6 @@
 """Search requests: checked against columns, and planned on a snapshot.
 
-The columns are those of the table now or, of a search at a token, those that it had then.
+The columns are the table's present ones or, for a search at a token, those of its time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Query = TypeVar("Query")
 
 
 class SearchRequest(Protocol[Query]):
-    """What one search asks for. ``Query`` is what it has become when it is checked."""
+    """The arguments of a search. ``Query`` is their checked form."""
 
     @property
     def columns(self) -> Sequence[str] | None:

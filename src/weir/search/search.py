@@ -34,12 +34,12 @@ class SearchPlan(Protocol):
 
 
 class Search(RowResult):
-    """A search that has not run yet. Each of its methods that returns rows runs it anew.
+    """A search that has not run yet. Each of its methods that returns rows runs it again.
 
-    Made by :meth:`weir.Table.search`, :meth:`~weir.Table.search_text` and
-    :meth:`~weir.Table.search_hybrid`. Rows come best first; equally good ones by their primary key if
-    that is among the columns, of a hybrid search by their place in the ranking by vector, and then by text.
-    Which of equally good rows are there, if there is no room for all, stays the same while the snapshot does.
+    Made by :meth:`weir.Table.search`, :meth:`~weir.Table.search_text` and :meth:`~weir.Table.search_hybrid`.
+    Rows come best first; equally good ones by their primary key if that is among the columns, of a hybrid
+    search by their place in the ranking by vector, and then by text. Which of equally good rows are returned,
+    if not all fit, stays the same while the snapshot does.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class Search(RowResult):
     reading : callable
         Returns the context that everything is read in, given the snapshot if there is one.
     attempts : int
-        How often to begin anew, on a newer snapshot, when garbage collection has passed what was read.
+        How often to start again, on a newer snapshot, when garbage collection has removed what was read.
     asked : mapping, optional
-        What was asked for, by argument, for people.
+        The arguments by name, for people.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Search(RowResult):
         return self.plan().describe()
 
     def plan(self) -> SearchPlan:
-        """Return the plan: what each source would be asked, and what was left out."""
+        """Return the plan: the task of each source, and what was left out."""
         return self._planned()[1]
 
     def _planned(self) -> tuple[ReadSnapshot, SearchPlan]:

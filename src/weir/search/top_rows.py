@@ -24,7 +24,7 @@ _ROWS, _NUMBER = "_weir_rows", "_weir_row"
 
 
 def top_rows(planner: ScanPlanner, route: KeyRouter, snapshot: ReadSnapshot, needed: Needed) -> pa.Table:
-    """Return the rows that a query looks at.
+    """Return the rows that a query considers.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """BM25: how well a text matches words, given their frequency in all live texts.
 
-The formula is that of Lance, and so are the constants unless others are asked for: so that an index of
-everything gives the same scores.
+The formula is that of Lance, and so are the default constants: so that an index of everything gives the same
+scores.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DEFAULT = Constants()
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is common in the texts of one column.
+    """Corpus statistics over the texts of one column.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Statistics:
 
 
 def inverse_document_frequency(documents: int, frequency: float) -> float:
-    """Return how much a word tells that occurs in ``frequency`` of ``documents`` texts.
+    """Return the weight of a word that occurs in ``frequency`` of ``documents`` texts.
 
     Examples
     --------

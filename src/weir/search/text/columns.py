@@ -44,7 +44,7 @@ def check_text_columns(schema: pa.Schema, query: TextQuery, column: str | None) 
 
 
 def only_indexed_column(base: BaseTable, query: object) -> str | None:
-    """Return the column that a query means where it names none of several: the only one with an index.
+    """Return the column that a query means if it names none of several: the only one with an index.
 
     None where the query names its columns, the table has one column of texts or lists of them at most, or
     none or several have an index. Where it has to look, it asks storage for the newest version: one round
@@ -64,7 +64,7 @@ def only_indexed_column(base: BaseTable, query: object) -> str | None:
 
 
 def _leaves(query: object) -> list[MatchQuery | PhraseQuery]:
-    """Return the parts of a query; of what is none, which is refused when it is read, nothing."""
+    """Return the parts of a query; nothing for what is not one, which is refused when it is read."""
     kinds = (MatchQuery, PhraseQuery, BoostQuery, BooleanQuery)
     return list(leaves(query)) if isinstance(query, kinds) else []
 

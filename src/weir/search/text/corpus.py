@@ -47,7 +47,7 @@ class Corpus:
         self._frequencies: dict[str, int] = {}
         self._in_index: dict[str, int] = {}
 
-    # Looked at only for what is not known yet.
+    # Read only for words that are not known yet.
     @cached_property
     def _parts(self) -> list[tuple[HeldTexts, npt.NDArray[np.bool_], Hashable]]:
         index = self.index
@@ -80,7 +80,7 @@ class Corpus:
         return sum(self._in_index.values()) if self.index.is_readable else None
 
     def statistics(self) -> Statistics:
-        """Return what is common, with the words that were taken in."""
+        """Return the statistics, including the words that were added."""
         documents, words = self.index.base.engine.cache.get_or_load(
             ("documents and words", self._key), self._total, lambda _: 64
         )

@@ -85,21 +85,21 @@ class IndexedTexts:
 
     @cached_property
     def _texts(self) -> pa.Array:
-        # Only phrases and fuzzy words are looked for in the texts themselves.
+        # Only phrases and fuzzy words are searched for in the texts themselves.
         return joined(self._generation.column(self._column))
 
 
 def indexed_texts(
     namespace: str, generation: Generation, column: str, tokenizer: Tokenizer
 ) -> IndexedTexts | None:
-    """Return the words of a generation's texts, or None if it has no index that tells them.
+    """Return the words of a generation's texts, or None if it has no index with them.
 
     Parameters
     ----------
     namespace : str
         Identity of the table, for caches.
     tokenizer : Tokenizer
-        How words are to be told apart; another index is of no use.
+        How texts are tokenized; an index with other rules is of no use.
     """
     path = _segment_of(namespace, generation, column, tokenizer)
     if path is None:
@@ -118,7 +118,7 @@ def indexed_texts(
             where=f"{generation.store.uri}/{path}",
             error=error.message,
         )
-        return None  # the texts tell the same
+        return None  # the texts hold the same information
     return _by_offset(generation, column, tokenizer, partition, postings)
 
 

@@ -1,7 +1,7 @@
 """The full-text index of a column of the base table: its coverage and its word statistics.
 
-Only what an index has of live rows is of use for statistics: an index goes on counting rows that
-have been deleted since it was made.
+Only the live rows of an index are of use for statistics: an index still counts rows that have been deleted
+since it was made.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class TextIndex:
 
     @property
     def is_readable(self) -> bool:
-        """Whether its files are as expected, so that :meth:`occurrences` can tell what is in them."""
+        """Whether its files are as expected, so that :meth:`occurrences` can read them."""
         return all(_segment(self.base, uuid) is not None for uuid in self.identity)
 
     def find(self, query: FullTextQuery, columns: list[str], limit: int | None = None) -> pa.Table:
@@ -170,7 +170,7 @@ class TextIndex:
         return found
 
     def occurrences(self, word: str) -> Occurrences | None:
-        """Return where a word occurs among the live rows, or None if only the library can tell.
+        """Return where a word occurs among the live rows, or None if only the library can read it.
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ def text_index(base: BaseTable, column: str, within: frozenset[int] | None = Non
     Raises
     ------
     QueryError
-        If there is none, or it is of a kind that cannot be used, saying what helps.
+        If there is none, or it is of an unusable kind; the hint says what helps.
     CorruptionError
         If a newer version may have one, and is torn.
     """

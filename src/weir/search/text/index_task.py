@@ -1,7 +1,7 @@
 """Searching the rows of the base table that its full-text index covers.
 
-Lance's index yields candidates by scores of its own, which are scored again; and since it can be told by how
-much the one score may exceed the other, it can be told when no other row can be among the best.
+Lance's index yields candidates by its own scores, which are scored again; since the difference of the two
+scores is bounded, it is known when no other row can be among the best.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class IndexTextTask:
     fragments : frozenset of int
         Its fragments that are covered.
     question : Question
-        What is asked for.
+        The query.
     query : TextQuery
         The query as it was passed, with its columns.
     mask : DeletionMask
@@ -51,8 +51,8 @@ class IndexTextTask:
     rows : int
         Rows of the base table.
     excess, shortfall : float
-        By what Lance's score of a row may have to be multiplied, at most and at least, to be the row's
-        score. The least is 0 where it cannot be told.
+        By what Lance's score of a row may have to be multiplied, at most and at least, to be the row's score.
+        The least is 0 if unknown.
     """
 
     base: BaseTable = field(repr=False)

@@ -93,7 +93,7 @@ class JoinedTexts:
     key : Hashable
         What everything that follows from it is cached by.
     levels : sequence of Level
-        The levels. What is held of their texts is left to the process cache.
+        The levels. The process cache decides what of their texts stays in memory.
     column : str
         The column.
     tokenizer : Tokenizer

@@ -30,7 +30,7 @@ Found = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A match, of which the words are known.
+    """A match with its words.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def words_of(node: Node) -> dict[str, set[str]]:
 
 
 def has_phrases(node: Node) -> bool:
-    """Whether a query looks for words that stand together, which posting lists do not tell."""
+    """Whether a query looks for adjacent words, which posting lists do not record."""
     if isinstance(node, Phrase):
         return len(node.words) > 1
     return any(has_phrases(child) for child in _children(node))
@@ -139,7 +139,7 @@ def score(
     texts : mapping of str to Texts
         By column: the texts of the rows.
     statistics : mapping of str to Statistics
-        By column: what is common in the table.
+        By column: the corpus statistics of the table.
     """
     if isinstance(node, Words):
         return _words(node, texts[node.column], statistics[node.column])

@@ -91,7 +91,7 @@ class PostingsTextTask:
     column : str
         The column that is searched.
     question : Question
-        What is asked for; it has no filter.
+        The query; it has no filter.
     mask : DeletionMask
         Rows that are dead: replaced or deleted by newer ones.
     """

@@ -1,8 +1,8 @@
 """The best rows of a text search, without scoring those that cannot be among them.
 
 A word adds no more to a score than it does where it is most frequent in the shortest text. So the rows of the
-words that can add most are scored first, which are few, since rare words tell most. As soon as enough of them
-score more than all other words together can add, no row that has only those can be among the best.
+words that can add most are scored first, which have few rows, since rare words weigh most. As soon as enough
+of them score more than all other words together can add, no row that has only those can be among the best.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def best_candidates(
     known : mapping of str to mapping of str to WordRows
         By column and word of the query.
     statistics : mapping of str to Statistics
-        By column: what is common in the table.
+        By column: the corpus statistics of the table.
     shortest : mapping of str to int
         By column: at most the words of the shortest text that has any.
     best : callable
@@ -73,7 +73,7 @@ def best_candidates(
         chosen.append(words[word][0])
         found = None
         following = sum(len(words[one][0]) for one in ordered[at + 1 :])
-        # Scoring as many rows as are left would take as long as what it may save.
+        # Scoring the remaining rows would take as long as what it may save.
         if following > sum(map(len, chosen)):
             found = best(_union(chosen))
             least = max(least, least_of_best(np.concatenate([found.score, others]), k))

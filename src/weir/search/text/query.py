@@ -64,7 +64,7 @@ class MatchQuery:
     prefix_length: int = 0
 
     def __post_init__(self) -> None:
-        """Check what was passed."""
+        """Check the arguments."""
         _check_words(self.query)
         _check_column(self.column)
         _check_factor(self.boost, "boost")
@@ -94,7 +94,7 @@ class PhraseQuery:
     slop: int = 0
 
     def __post_init__(self) -> None:
-        """Check what was passed."""
+        """Check the arguments."""
         _check_words(self.query)
         _check_column(self.column)
         _check_whole(self.slop, "slop", 0, 1_000)
@@ -122,7 +122,7 @@ class MultiMatchQuery:
     operator: str = "or"
 
     def __post_init__(self) -> None:
-        """Check what was passed."""
+        """Check the arguments."""
         _check_words(self.query)
         if isinstance(self.columns, str) or not isinstance(self.columns, Sequence) or not self.columns:
             raise QueryError(f"columns must be a list of names, got {self.columns!r:.60}", where="columns")
@@ -163,7 +163,7 @@ class BooleanQuery:
     should : sequence of query or str
         Without ``must``, one of these has to. Scores of those that do are added.
     must_not : sequence of query or str
-        None of these may find it.
+        None of these may match it.
     """
 
     must: Sequence[Any] = ()
@@ -171,7 +171,7 @@ class BooleanQuery:
     must_not: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        """Check what was passed."""
+        """Check the arguments."""
         for name in ("must", "should", "must_not"):
             clauses = getattr(self, name)
             if isinstance(clauses, str | TextQuery) or not isinstance(clauses, Sequence):
@@ -204,7 +204,7 @@ class BoostQuery:
     negative_boost: float = 0.5
 
     def __post_init__(self) -> None:
-        """Check what was passed."""
+        """Check the arguments."""
         object.__setattr__(self, "positive", _query(self.positive, "positive"))
         object.__setattr__(self, "negative", _query(self.negative, "negative"))
         _check_factor(self.negative_boost, "negative_boost")

@@ -1,8 +1,8 @@
 """Text search: the rows of the merged view that best match a text query.
 
-Scores are those that an index of exactly the live rows would give. What is common in the table is
-added up: what the base table's index knows of its live rows, and the words of all newer rows.
-Newer rows are scored by that directly; of the base table, what Lance's index finds is scored again.
+Scores are those that an index of exactly the live rows would give. The corpus statistics of the table are
+added up: what the base table's index knows of its live rows, and the words of all newer rows. Newer rows are
+scored by that directly; of the base table, what Lance's index finds is scored again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TextSearchPlan:
     indexed : IndexedTextTask
         The part of the rows that the base table's index covers.
     newer : PartsTextTask or None
-        The part of all others; None if there are none.
+        The task of all others; None if there are none.
     header : str
         The search as a whole, for people.
     """
@@ -138,7 +138,7 @@ def plan_text_search(
     searched = list(dict.fromkeys(leaf.column for leaf in leaves(query) if leaf.column is not None))
     indexes = _indexes(snapshot, searched)
     tokenizers = {column: index.tokenizer for column, index in indexes.items()}
-    # Every row counts for what is common, so that no shard can be left out.
+    # Every row counts for the statistics, so that no shard can be left out.
     levels = snapshot.levels(snapshot.shards)
     mask = snapshot.base_mask(snapshot.shards)
     parts: list[TextPart] = [
@@ -179,7 +179,7 @@ def _indexed_task(
     node = question.node
     if len(corpora) == 1 and question.filter is None and not has_phrases(node):
         ((column, corpus),) = corpora.items()
-        # By other constants than its own, Lance's scores tell less of which rows are the best.
+        # With other constants than its own, Lance's scores say less about which rows are the best.
         is_own = question.statistics[column].constants == DEFAULT
         if corpus.postings is not None and (corpus.postings <= MOST_POSTINGS or not is_own):
             return PostingsTextTask(base, fragments, column, question, mask)
@@ -208,5 +208,5 @@ def _common(indexes: Mapping[str, TextIndex]) -> frozenset[int]:
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether a query is words that are each looked for as they are."""
+    """Whether a query is words that are each matched exactly."""
     return isinstance(node, Words) and all(len(group) == 1 for group in node.groups)

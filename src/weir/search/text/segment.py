@@ -1,7 +1,7 @@
 """A segment of a full-text index, read from its files: rows, words and posting lists.
 
-Its files never change, so what is read of them is kept in the process cache. Files that are not as expected
-are left to the library, which says what is wrong with them, or can read what Weir cannot.
+Its files never change, so what is read from them is kept in the process cache. Unexpected files are left to
+the library, which says what is wrong with them, or can read what Weir cannot.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Lists:
 
 @dataclass(frozen=True, slots=True)
 class TextPartition:
-    """A part of a segment, with rows and words of its own.
+    """A part of a segment, with its own rows and words.
 
     Parameters
     ----------
@@ -118,11 +118,11 @@ class TextSegment:
     Parameters
     ----------
     key : tuple
-        What it is cached by.
+        Its key in the cache.
     partitions : tuple of TextPartition
         Its parts.
     engine : EngineContext
-        Whose cache holds what is read of it.
+        The engine whose cache holds what is read from it.
     """
 
     key: Hashable

@@ -84,7 +84,7 @@ class Question:
     node : Words, Phrase, AnyOf, Combined or Boosted
         The query, its words known.
     statistics : mapping of str to Statistics
-        By column: what is common in the table.
+        By column: the corpus statistics of the table.
     tokenizers : mapping of str to Tokenizer
         By column.
     k : int

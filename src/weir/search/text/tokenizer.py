@@ -64,7 +64,7 @@ class Tokenizer:
     _given: dict[str, Any] = field(init=False, compare=False, repr=False)
     _between: str | None = field(init=False, compare=False, repr=False)
     parts_lines: bool = field(init=False, compare=False, repr=False)
-    """Whether the words of lines one below the other are those of each line: what lists are searched by."""
+    """Whether the words of several lines are those of each line: lists are searched by this."""
 
     def __post_init__(self) -> None:
         """Keep the options as Lance takes them."""
@@ -101,8 +101,8 @@ class Tokenizer:
     def words_of_each(self, texts: pa.Array) -> list[list[str]]:
         """Return the words of each text; null is a text without words.
 
-        Most tokenizers take a while to start, so many texts are taken as one with a word between them
-        that occurs in none. Where that cannot be told apart, each is taken by itself.
+        Most tokenizers take a while to start, so many texts are taken as one with a word between them that
+        occurs in none. If that is unclear, each is tokenized separately.
         """
         found: list[list[str]] = []
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
@@ -154,7 +154,7 @@ def joined(texts: pa.Array) -> pa.Array:
 
 
 class Texts(Protocol):
-    """Texts of which it is known where words occur."""
+    """Texts with the positions of their words."""
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
@@ -246,7 +246,7 @@ class TextRows:
 
 
 class AskedTexts:
-    """Texts of which only some words are of interest: what takes least time to make.
+    """Texts of which only some words are of interest, which takes least time.
 
     Parameters
     ----------

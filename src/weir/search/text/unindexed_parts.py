@@ -39,7 +39,7 @@ class Totals:
 
 
 class TextPart(Protocol):
-    """Rows of which the words are known. It can be pickled."""
+    """Rows with their words. It can be pickled."""
 
     @property
     def sources(self) -> Iterator[tuple[str, Mask]]:

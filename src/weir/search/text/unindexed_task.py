@@ -22,14 +22,14 @@ _NO_SCORES: Scores = np.zeros(0, dtype=np.float32)
 
 @dataclass(frozen=True, slots=True)
 class PartsTextTask:
-    """Score rows of which the words are in memory.
+    """Score rows whose words are in memory.
 
     Parameters
     ----------
     parts : tuple of TextPart
         The rows.
     question : Question
-        What is asked for.
+        The query.
     """
 
     parts: tuple[TextPart, ...]
@@ -79,7 +79,7 @@ class PartsTextTask:
         Parameters
         ----------
         masks : dict
-            By part: what is known of all of its rows.
+            By part: the statistics of all of its rows.
         """
         starts = self._starts
         counted = np.zeros(len(rows), dtype=bool)

@@ -41,7 +41,7 @@ class DatasetVectorTask:
     source : DatasetHandle
         The dataset.
     query : VectorQuery
-        What is asked for; the metric is set.
+        The query; the metric is set.
     columns : tuple of str
         Columns of the result.
     filter : str or None
@@ -53,7 +53,7 @@ class DatasetVectorTask:
     use_index : bool
         Whether there is an index for the metric.
     refine : int or None
-        How many times as many candidates to rank by their exact distance.
+        How many times as many candidates to rerank by their exact distance.
     """
 
     label: str

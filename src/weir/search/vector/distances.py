@@ -40,7 +40,7 @@ def _exact(vectors: Vectors, query: Vectors, metric: str) -> Distances:
         differing: Distances = np.bitwise_count(vectors ^ query).sum(axis=1).astype(np.float32)
         return differing
     wide, asked = vectors.astype(np.float64), query.astype(np.float64)
-    # Vectors may be infinite, or have no length: what has no distance is NaN.
+    # Vectors may be infinite or zero: an undefined distance is NaN.
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         if metric == "l2":
             wide -= asked

@@ -35,7 +35,7 @@ class VectorIndex:
     rows : int
         Rows that it covers.
     centroids : Centroids or None
-        Its centroids, if they can be told.
+        Its centroids, if they can be read.
     """
 
     name: str
@@ -46,7 +46,7 @@ class VectorIndex:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the distances it yields by itself are estimates."""
+        """Whether the distances it yields are estimates."""
         return self.kind.endswith(_QUANTIZED)
 
     @property

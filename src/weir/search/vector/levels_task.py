@@ -33,7 +33,7 @@ class LevelsVectorTask:
     levels : tuple of Level
         The sources, and which of their rows are live.
     query : VectorQuery
-        What is asked for; the metric is set.
+        The query; the metric is set.
     columns : tuple of str
         Columns of the result.
     filter : str or None
@@ -67,7 +67,7 @@ class LevelsVectorTask:
                     if division is not None
                     else None
                 )
-                # Where the filter leaves too few in those partitions, all are looked at.
+                # If the filter leaves too few in those partitions, all are searched.
                 for rows, distance in (
                     _nearest_of_each(group, self._held(group), keeps, vector, query.k, metric)
                     if found is None

@@ -102,7 +102,7 @@ def check_k(k: int) -> int:
     Raises
     ------
     QueryError
-        If it is no whole number from 1 to :data:`MAX_K`.
+        If it is not a whole number from 1 to :data:`MAX_K`.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_K:
         raise QueryError(f"k must be a whole number from 1 to {MAX_K:,}, got {k!r:.60}", where="k")
@@ -183,7 +183,7 @@ def _as_array(vector: Any, column: str) -> npt.NDArray[Any]:
         array = np.asarray(vector)
         if array.dtype.kind in "iuf":
             return array
-        # None, texts, lists of different lengths and whatever else has no place in a vector.
+        # None, texts, lists of different lengths and everything else that cannot be in a vector.
         raise TypeError(f"it has elements of type {array.dtype}")
     except (TypeError, ValueError) as error:
         raise QueryError(

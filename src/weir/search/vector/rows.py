@@ -61,7 +61,7 @@ class VectorRows:
             chosen = np.flatnonzero(counted)
             found, distance = nearest(self.vectors[chosen], self.squared_lengths[chosen], query, k, metric)
             return self.rows[chosen[found]], distance
-        # Cheaper than a copy of most vectors: look at all, for some more than asked for.
+        # Cheaper than a copy of most vectors: compare all, for some more than requested.
         want = k
         while True:
             found, distance = nearest(self.vectors, self.squared_lengths, query, want, metric)

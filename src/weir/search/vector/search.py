@@ -50,11 +50,11 @@ class VectorSearchPlan:
     primary_key : tuple of str
         The key, by which rows that are equally near come where it is among the columns.
     query : VectorQuery
-        What is asked for.
+        The query.
     tasks : tuple of VectorTask
         Each source's part.
     pruned : tuple of Pruned
-        What was left out.
+        The sources that were left out.
     header : str
         The search as a whole, for people.
     """
@@ -70,7 +70,7 @@ class VectorSearchPlan:
     def run(self) -> pa.Table:
         """Return the nearest rows, nearest first."""
         # One after the other: Lance uses all cores by itself, and handing a search this short to another
-        # thread takes longer than what is compared in memory.
+        # thread takes longer than comparing in memory.
         return self.merge([task.candidates() for task in self.tasks])
 
     def merge(self, found: Sequence[VectorCandidates]) -> pa.Table:
@@ -198,7 +198,7 @@ def _usable(index: VectorIndex | None, query: VectorQuery) -> VectorIndex | None
 
 
 def _refined(index: VectorIndex | None, query: VectorQuery) -> int | None:
-    """Return how many times as many candidates to rank by their exact distance.
+    """Return how many times as many candidates to rerank by their exact distance.
 
     An index of quantized vectors estimates distances, which would not compare with exact ones.
     """

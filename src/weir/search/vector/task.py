@@ -45,7 +45,7 @@ class VectorTask(Protocol):
     """One source's part of a vector search: small, stateless, and it can be pickled."""
 
     def candidates(self) -> VectorCandidates:
-        """Return the nearest rows of the source, at least as many as asked for if there are so many."""
+        """Return the nearest rows of the source, at least as many as requested if it has so many."""
         ...
 
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
