@@ -76,7 +76,7 @@ def check_clone(source: weir.Table, place: str, options: dict[str, str] | None =
         table.maintenance.merge()
         assert names(table) == expected
     assert names(source) == names(source, at=before) == EXPECTED
-    with pytest.raises(InputError, match="of the table"):
+    with pytest.raises(InputError, match="belongs to table"):
         names(clone, at=before)
     weir.drop(source.uri, storage_options=options)
     assert names(weir.open(place, storage_options=options)) == expected

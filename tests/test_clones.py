@@ -112,7 +112,7 @@ def test_a_clone_begins_its_shards_anew(
     assert clone.identity == weir.open(clone.uri).identity != identity
     assert clone.maintenance.verify().findings == ()
     assert clone.get([100], at=clone.snapshot()).num_rows == 1
-    with pytest.raises(InputError, match="of the table"):
+    with pytest.raises(InputError, match="belongs to table"):
         clone.get([1], at=original.snapshot())
     assert names(original) == names(weir.open(original.uri)) == before
 

@@ -152,7 +152,7 @@ def test_of_two_who_claim_at_once_one_wins(tmp_path: Path) -> None:
         return version
 
     won = claim("first")
-    with pytest.raises(FencedError, match="belongs to 'first', not to 'owner' any more"):
+    with pytest.raises(FencedError, match="belongs to 'first', no longer to 'owner'"):
         claim("second")
     found = regions_of(newest_manifest(store))
     assert found is not None

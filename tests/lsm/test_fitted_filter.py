@@ -259,7 +259,7 @@ def test_every_call_takes_them(tmp_path: Path) -> None:
     assert table.delete(where="day < '2026-01-11' OR price = 70.00").rows == 11
     left = {row["id"]: row["note"] for row in table.scan(["id", "note"]).to_pylist()}
     assert left == {one: "late" if one > 87 else "word" for one in range(10, 90) if one != 70}
-    with pytest.raises(FilterError, match="no date"):
+    with pytest.raises(FilterError, match="not a date"):
         table.delete(where="day < 'soon'")
 
 

@@ -90,7 +90,7 @@ BAD_TEXTS: dict[str, tuple[Callable[[Any], Any], type[WeirError], str]] = {
     "blank": (lambda t: t.search_text(" \n", column="text"), QueryError, "empty"),
     "stop words": (lambda t: t.search_text("the and", column="text").to_table(), QueryError, "no word"),
     "signs": (lambda t: t.search_text("?!", column="text").to_table(), QueryError, "no word"),
-    "a number": (lambda t: t.search_text(7, column="text"), QueryError, "no text query.*MatchQuery"),
+    "a number": (lambda t: t.search_text(7, column="text"), QueryError, "not a text query.*MatchQuery"),
     "half a character": (lambda t: t.search_text("\ud800", column="text"), QueryError, "not Unicode"),
     "Lance's own query": (
         lambda t: t.search_text(LanceMatchQuery("late", "text")),

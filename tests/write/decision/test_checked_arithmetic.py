@@ -104,7 +104,7 @@ def table(tmp_path: Path) -> weir.Table:
 def test_an_update_changes_all_rows_or_none(table: weir.Table) -> None:
     """The row that has no value is in the last of several parts."""
     before = table.scan().to_table().sort_by("id")
-    with pytest.raises(FilterError, match="out of range of its type, int64"):
+    with pytest.raises(FilterError, match="out of range for its type, int64"):
         table.update("true", {"v": "CASE WHEN v = 1 THEN v + 9223372036854775807 ELSE v + 1 END"})
     with pytest.raises(FilterError, match=r"[Dd]ivide by zero"):
         table.update("true", {"v": "7 / (v - 1)"})
