@@ -120,6 +120,26 @@ def test_a_segment_over_new_fragments(tmp_path: Path, definition: IndexDefinitio
     assert after.definition == before.definition
 
 
+@pytest.mark.parametrize("definition", DEFINITIONS[2:4], ids=labelled)
+def test_what_is_known_of_an_index_is_not_read_again(tmp_path: Path, definition: IndexDefinition) -> None:
+    """The library would keep all of it in memory, also of those segments that come later."""
+    dataset = lance.write_dataset(rows(0, ROWS), tmp_path / "table")
+    build_index(dataset, definition)
+    (before,) = existing_indexes(dataset)
+    dataset = lance.write_dataset(rows(ROWS, 300), tmp_path / "table", mode="append")
+    dataset.optimize.optimize_indices(num_indices_to_merge=0)
+
+    def held(dataset: lance.LanceDataset) -> int:
+        return int(dataset.session().index_cache_size_bytes())
+
+    listed, described = lance.dataset(tmp_path / "table"), lance.dataset(tmp_path / "table")
+    listed.describe_indices()
+    (after,) = existing_indexes(described)
+    assert after.definition == before.definition
+    assert len(after.segments) == 2
+    assert held(described) == held(listed)
+
+
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 def test_estimated_distances_of_a_shared_model_compare(tmp_path: Path, metric: str) -> None:
     first = lance.write_dataset(rows(0, ROWS), tmp_path / "first")

@@ -21,6 +21,7 @@ __all__ = ["ExistingIndex", "ExistingSegment", "describe_indexes"]
 # What a build takes under another name, or not at all, of what the library reports.
 _NOT_PARAMETERS = {"lance_tokenizer", "document_granularity"}
 _CODE_FEATURES = {"split_identifiers", "split_on_numerics", "preserve_original", "index_operators"}
+_MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def describe_indexes(
 ) -> tuple[ExistingIndex, ...]:
     """Return the indexes of a dataset by name, without the library's own tables, such as the MemWAL index.
 
-    Reads one file each for zone maps and Bloom filters.
+    Reads zone maps and Bloom filters of which this process knows no segment yet.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def _existing(dataset: lance.LanceDataset, index: Any) -> ExistingIndex:
     definition = None
     # An index over several columns, or into a struct, is not one that Weir builds.
     if kind is not None and len(index.field_names) == 1 and column in dataset.schema.names:
-        parameters = _parameters(dataset, index.name, kind, index.details)
+        parameters = _parameters(dataset, index, kind)
         if parameters is not None:
             definition = IndexDefinition(index.name, column, kind, MappingProxyType(parameters))
     return ExistingIndex(
@@ -125,9 +126,8 @@ def _existing(dataset: lance.LanceDataset, index: Any) -> ExistingIndex:
     )
 
 
-def _parameters(
-    dataset: lance.LanceDataset, name: str, kind: IndexKind, details: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _parameters(dataset: lance.LanceDataset, index: Any, kind: IndexKind) -> dict[str, Any] | None:
+    details: Mapping[str, Any] = index.details
     if kind.is_vector:
         compression = details.get("compression") or {}
         hnsw = details.get("hnsw") or {}
@@ -148,7 +148,26 @@ def _parameters(
             if name not in _NOT_PARAMETERS | _CODE_FEATURES
         }
     if kind in (IndexKind.ZONEMAP, IndexKind.BLOOMFILTER):
-        names = ("rows_per_zone",) if kind is IndexKind.ZONEMAP else ("number_of_items", "probability")
-        first = dataset.stats.index_stats(name)["indices"][0]
-        return {name: first[name] for name in names if name in first}
+        return dict(_zones_of(dataset, index, kind))
     return {}
+
+
+_known_zones: dict[str, dict[str, Any]] = {}
+"""By segment, which never changes, how an index is divided into zones."""
+
+
+def _zones_of(dataset: lance.LanceDataset, index: Any, kind: IndexKind) -> dict[str, Any]:
+    """Return how a zone map or a Bloom filter is divided into zones: the same in all of its segments.
+
+    To tell it, the library reads all of the index, and keeps it.
+    """
+    segments = [str(segment.uuid) for segment in index.segments]
+    found = next(filter(None, map(_known_zones.get, segments)), None)
+    if found is None:
+        names = ("rows_per_zone",) if kind is IndexKind.ZONEMAP else ("number_of_items", "probability")
+        first = dataset.stats.index_stats(index.name)["indices"][0]
+        found = {name: first[name] for name in names if name in first}
+    if len(_known_zones) >= _MOST_KNOWN:
+        _known_zones.clear()
+    _known_zones.update(dict.fromkeys(segments, found))
+    return found
