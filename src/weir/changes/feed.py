@@ -1,8 +1,8 @@
 """The change feed: every upsert and delete, per shard in commit order, from the write-ahead log.
 
-The log is what was committed, in order: entry after entry, row after row. What a failed call left behind
-without its caller knowing is in it, and so in every read and in the feed. Fence entries have no rows. What
-a writer tried to write after it was fenced is not in it.
+The log is what was committed, in order: entry by entry, row by row. Rows that a failed call left without its
+caller knowing is in it, and so in every read and in the feed. Fence entries have no rows. What a writer tried
+to write after it was fenced is not in it.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class ChangeFeed:
         OptionError
             If the feed was opened without a consumer.
         InputError
-            If the token belongs to another table, or to a position before what is acknowledged.
+            If the token belongs to another table, or is before an acknowledged position.
         ConflictError
             If another feed of the same consumer has acknowledged changes since this one was opened, or the
             consumer was dropped. Nothing was stored.
@@ -381,7 +381,7 @@ class ChangeFeed:
                 if left <= 0:
                     return False
                 pause = min(pause, left)
-            # What was collected before it was seen has to be noticed, and named.
+            # Changes that were collected before they were read must be noticed and named.
             if now - looked > _FULL_LOOK_SECONDS:
                 return True
             self._stopped.wait(pause)

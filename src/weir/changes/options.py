@@ -38,7 +38,7 @@ class FeedOptions:
     timeout: timedelta | None = None
 
     def __post_init__(self) -> None:
-        """Check what was passed."""
+        """Check the options."""
         check_count(self.batch_rows, "batch_rows")
         if self.max_rows is not None:
             check_count(self.max_rows, "max_rows")

@@ -48,7 +48,7 @@ class ChangeSource:
     primary_key : tuple of str
         The columns that identify a row.
     merge_engine : MergeEngine or None, default None
-        What the versions of a key come to. With one, a change is what has become of a row.
+        How the versions of a key are combined. With one, a change is the new state of a row.
     expiry : Expiry or None, default None
         When rows expire: changes of expired rows are omitted.
     """
@@ -191,7 +191,7 @@ class ChangeRange:
         if self.base is None:
             return None
         table = self.source
-        # What stood at the beginning, and what came to it since, are rows of the same columns.
+        # The state at the beginning and the changes since are rows of the same columns.
         base = self.base.under(table.row_schema, table.merge_engine, table.expiry)
         return ShardState(table.store, base, view_at(table.store, base, self.begin))
 

@@ -96,7 +96,7 @@ def find_start(
     store : ObjectStore
         The table's store.
     cut : Cut
-        The table as it is now.
+        The table in its present state.
     since, until, before, consumer
         As for :meth:`weir.Table.changes`.
     terms : ConsumerTerms
@@ -133,7 +133,7 @@ def find_start(
     if consumer is None:
         _check_kept(store, cut, token)
         return FeedStart(token, None)
-    # Stored before anything is searched, so that what is found is kept from then on.
+    # Stored before the search, so that what it finds is kept from then on.
     stored = StoredConsumer.create(store, _new_consumer(consumer, token, before, terms))
     try:
         for left in reversed(range(_MAX_BEGINNINGS)):
@@ -143,7 +143,7 @@ def find_start(
                 break
             if since != EARLIEST or not left:
                 raise gone
-            # A collection was about to delete it before it could see the consumer: begin behind it.
+            # A collection was about to delete it before it could see the consumer: begin after it.
             stored.acknowledge(_start(store, cut, since, before, marks))
         return FeedStart(stored.consumer.token, stored)
     except SnapshotExpiredError:

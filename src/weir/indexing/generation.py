@@ -83,9 +83,9 @@ def is_on(index: GenerationIndex, schema: pa.Schema) -> bool:
 def build_generation_indexes(
     dataset: lance.LanceDataset, indexes: Iterable[GenerationIndex]
 ) -> tuple[IndexDefinition, ...]:
-    """Build indexes on a generation that nobody can see yet, and return those that were built.
+    """Build indexes on a generation that is not visible yet, and return those that were built.
 
-    One that cannot be built is left away: without it the generation is searched by reading it.
+    One that cannot be built is left out: without it the generation is searched by reading it.
     """
     built = []
     for index in indexes:

@@ -55,7 +55,7 @@ class IndexKind(StrEnum):
 
     @classmethod
     def of_library(cls, name: str) -> IndexKind | None:
-        """Return the kind that the library describes by a name of its own; None if Weir has none for it.
+        """Return the kind that the library describes by its own name; None if Weir has none for it.
 
         Examples
         --------

@@ -192,7 +192,7 @@ class IndexPolicy:
         if _NAME_OF_IDENTIFIER.search(name):
             return IndexKind.BLOOMFILTER
         if values is not None and not len(values):
-            # Nothing tells what kind of text it is to hold, and what is built now would stay.
+            # The kind of text it will hold is unknown, and an index built now would stay.
             return None
         known = None if values is None else values.drop_null()
         if known is None or len(known) < _MIN_SAMPLE_ROWS:

@@ -20,11 +20,11 @@ __all__ = ["expected_shard", "look_ahead", "looked_at"]
 
 _BYTES = 512
 _SECONDS = 10.0
-"""For so long what was found counts: later the version hint leads to the newest in fewer steps."""
+"""How long the result counts: later the version hint leads to the newest in fewer steps."""
 
 
 def look_ahead(store: ObjectStore) -> None:
-    """Look for the manifest that the first read of a table will look for: two round trips.
+    """Look up the manifest that the first read of a table will need: two round trips.
 
     An error is not one here. The read will meet it, and say more.
     """

@@ -329,8 +329,8 @@ def update_manifest(
     Parameters
     ----------
     change : callable
-        Maps the newest manifest to what should follow it (the version is set here). It is called
-        again after a lost race, and raises to give up: whatever it raises passes through.
+        Maps the newest manifest to what should follow it (the version is set here). It is called again after
+        a lost race, and raises to give up: its exceptions pass through.
     known : ShardManifest, optional
         A version read a moment ago: ``change`` is given it first, and it is looked for a newer one if its
         successor cannot be published.

@@ -18,12 +18,12 @@ def read_lease(store: ObjectStore, shard_id: UUID, path: str | None = None) -> L
     Parameters
     ----------
     path : str, optional
-        Where it is stored, if it is no shard's.
+        Where it is stored, if it is not a shard's.
 
     Raises
     ------
     CorruptionError
-        If it is not what was written.
+        If it is damaged.
     """
     path = path or layout.lease_path(shard_id)
     try:

@@ -1,4 +1,4 @@
-"""The progress of a shard's sources at the start of replay, whoever wrote its newest manifest.
+"""The progress of a shard's sources at the start of replay, even if the library wrote its newest manifest.
 
 Writers of the released library leave Weir's record out of their manifests, and take over what Weir's have
 left in the log. Then the newest manifest that has the record still says what was true where its own replay

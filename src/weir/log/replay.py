@@ -54,7 +54,7 @@ def covered_position(manifest: ShardManifest, entries: Iterable[PositionedEntry]
 def unflushed(manifest: ShardManifest, entries: Sequence[PositionedEntry]) -> Sequence[PositionedEntry]:
     """Return those of some entries that no generation of ``manifest`` holds.
 
-    What they have to be is said at :func:`covered_position`.
+    :func:`covered_position` says what they must be.
     """
     covered = covered_position(manifest, entries)
     if not entries or entries[0].position > covered:

@@ -70,9 +70,9 @@ def stored_trailer(store: ObjectStore, path: str) -> WalTrailer | None:
     Raises
     ------
     CorruptionError
-        It is not what was written.
+        It is damaged.
     ObjectNotFoundError
-        There is no such entry.
+        The entry does not exist.
     """
     end = store.get_range(path, -TRAILER_BYTES, TRAILER_BYTES)
     return read_trailer(end, where=f"{store.uri}/{path}")
@@ -132,7 +132,7 @@ class Wal:
         self._cache.put(self._key(position), entry, held_bytes)
 
     def forget(self, positions: Iterable[int]) -> None:
-        """Drop entries from the cache whose rows are in a generation by now, where readers look."""
+        """Drop entries from the cache whose rows are now in a generation, which readers use."""
         self._cache.discard(map(self._key, positions))
 
     def read(self, position: int, *, remember: bool = True) -> WalEntry | None:
@@ -321,7 +321,7 @@ class Wal:
             yield PositionedEntry(at, entry)
 
     def refuse_stray(self, before: WalEntry | None, entry: WalEntry, position: int) -> None:
-        """Refuse an entry that cannot stand after the one before it.
+        """Refuse an entry that cannot follow the one before it.
 
         Within one history, the predecessor's claim has stopped any writer of such an entry. A writer that
         continues while the table is replaced by a backup writes far beyond the log's new end, which the log

@@ -64,7 +64,7 @@ def checked_limit(limit: int | None) -> int | None:
     Raises
     ------
     OptionError
-        If it is no whole number of at least 0.
+        If it is not a whole number of at least 0.
     """
     if limit is None:
         return None

@@ -78,7 +78,7 @@ class ScanPlanner:
         limit : int, optional
             Rows after which to stop.
         consistency : Consistency or str
-            What the snapshot was taken for, for :meth:`ScanPlan.describe`.
+            The purpose of the snapshot, for :meth:`ScanPlan.describe`.
         explained : bool, default False
             Whether to say how the filter is answered in each source.
         """
@@ -152,7 +152,7 @@ class ScanPlanner:
         first: int,
         asked: _Asked,
     ) -> tuple[list[DatasetTask], _InMemory, list[Pruned]]:
-        """Return what to read of a shard, from its first source with possible matches, and what is pruned."""
+        """Return the sources of a shard to read, from the first with possible matches, and pruned ones."""
         where = f"shard {shard.shard_id}"
         no_match = "its catalog shows no row that matches"
         tasks: list[DatasetTask] = []

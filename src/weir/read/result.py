@@ -28,8 +28,8 @@ _SHORT.maxstring = _SHORT.maxother = 100
 class RowResult(ABC):
     """Rows that have not been read yet; each method that returns rows reads them again.
 
-    It has ``__arrow_c_stream__``, so that ``pl.DataFrame(rows)``, ``pa.table(rows)``,
-    ``duckdb.sql("FROM rows")`` and whatever else speaks Arrow take it as it is.
+    It has ``__arrow_c_stream__``, so that ``pl.DataFrame(rows)``, ``pa.table(rows)``, ``duckdb.sql("FROM
+    rows")`` and everything else that speaks Arrow accept it directly.
     """
 
     __slots__ = ()
@@ -38,12 +38,12 @@ class RowResult(ABC):
     _asked: Mapping[str, object] = MappingProxyType({})
 
     def __repr__(self) -> str:
-        """Return what was asked for. Reads nothing."""
+        """Return the request. Reads nothing."""
         asked = ", ".join(f"{name}={_SHORT.repr(value)}" for name, value in self._asked.items())
         return f"{type(self).__name__}({asked})"
 
     def _repr_html_(self) -> str:
-        """Return what was asked for, and how to read it, for a notebook. Reads nothing."""
+        """Return the request, and how to run it, for a notebook. Reads nothing."""
         facts = {name: _SHORT.repr(value) for name, value in self._asked.items()}
         facts["rows"] = "not read yet: to_table(), to_pandas(), to_polars(), to_pylist(), explain()"
         return facts_html(type(self).__name__, facts.items())

@@ -151,7 +151,7 @@ def _groups(
 
 
 def _may_move(snapshot: ReadSnapshot, router: Router) -> bool:
-    """Whether a key may change its shard, because a column that decides is no part of it, or is gone."""
+    """Whether a key may change its shard, because a deciding column is not part of it, or is gone."""
     if snapshot.base.append_only is not None:
         return False
     try:

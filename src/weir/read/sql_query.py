@@ -223,7 +223,7 @@ def _condition(filter: LogicalPlan, mark: str = "`") -> str | None:
 
 
 def _instant(match: re.Match[str]) -> str:
-    """Return an instant as it is meant: of its text the clock is read, as one where the column is."""
+    """Return the meaning of an instant: the clock time of its text, in the column's time zone."""
     unit, name = ("ns", "Nanosecond") if match["fraction"] else ("us", "Microsecond")
     number = pa.scalar(match["text"]).cast(pa.timestamp(unit, "UTC")).value
     return f"arrow_cast({number}, 'Timestamp({name}, Some(\"UTC\"))')"

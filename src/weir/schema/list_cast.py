@@ -22,7 +22,7 @@ _ZEROS = pa.py_buffer(bytes(64))
 
 
 def cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """Cast a column, also where none of its lists that get a fixed size has a value.
+    """Cast a column, even if none of the lists that get a fixed size has a value.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def _has_fixed_size(kind: pa.DataType) -> bool:
 
 
 def _zero(given: pa.DataType, wanted: pa.DataType) -> pa.Array:
-    """Return one value of a type, without nulls, whose lists have as many values as they are to have."""
+    """Return one value of a type, without nulls, whose lists have the required length."""
     types = pa.types
     if is_list(given):
         size = wanted.list_size if types.is_fixed_size_list(wanted) else 1

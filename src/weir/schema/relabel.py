@@ -34,7 +34,7 @@ def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def nullable_inside(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose structs say of every child that it may be null, as it is in a null struct.
+    """Return a schema whose structs declare every child nullable, as it is in a null struct.
 
     Examples
     --------

@@ -90,7 +90,7 @@ def _tokens(strings: str, dollars: bool, nested: bool) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """How much a text asks of whoever parses it, at most.
+    """The most that a text may demand of a parser.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def nesting(text: str) -> Nesting:
     Parameters
     ----------
     text : str
-        SQL, of whatever kind; it need not be valid.
+        SQL of any kind; it need not be valid.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def refuse_deep(text: str, what: str, *, where: str, error: type[InputError]) ->
     what : str
         What it is, for the message: "the filter".
     where : str
-        What it was passed as.
+        The argument it was passed as.
     error : type
         The error to raise.
 
@@ -244,7 +244,7 @@ os.register_at_fork(after_in_child=_deep_stacks.cache_clear)
 
 
 class _Level:
-    """What has been seen between one opening and its end."""
+    """What was counted between an opening and its end."""
 
     __slots__ = (
         *("after_operand", "betweens", "chained", "closing", "deepest", "in_from", "inner", "most"),
@@ -305,7 +305,7 @@ class _Measure:
 
     def _operand(self) -> None:
         level = self._levels[-1]
-        # Two next to each other are a word operator and what it is of, or a type and its text.
+        # Two adjacent words are a word operator and its operand, or a type and its text.
         if level.after_operand:
             self._operator(level, 1)
         level.after_operand = True

@@ -18,7 +18,7 @@ _GROUPS = (8, 4, 4, 4, 12)
 
 
 def uuids_of_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return UUIDs that are written as text, null where there is none.
+    """Parse UUIDs from text; null stays null.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def uuids_of_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     Raises
     ------
     ArrowInvalid
-        If a text is no UUID.
+        If a text is not a UUID.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def uuids_of_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def texts_of_uuids(uuids: pa.Array) -> pa.Array:
-    """Return the texts of UUIDs, null where there is none.
+    """Return the texts of UUIDs; null stays null.
 
     Parameters
     ----------

@@ -34,12 +34,12 @@ class Engine(EngineContext):
     memory : int, optional
         Bytes for the read cache and for unflushed rows together, half for each. Default 2 GiB.
     read_cache_bytes : int, optional
-        Bytes for the cache of what was read. Default: half of ``memory``.
+        Bytes for the read cache. Default: half of ``memory``.
     unflushed_bytes : int, optional
         Bytes for unflushed rows of all writers together. Default: half of ``memory``.
     threads : int, optional
         Most threads for each kind of work: requests to a store, sources of a read, waiting for appends,
-        flushes. They start when needed. Default: as many as are useful, under 50 in all.
+        flushes. They start when needed. Default: as many as useful, under 50 in all.
     maintenance : {"auto", "off"} or UpkeepPolicy, optional
         Whether tables maintain themselves: with ``"auto"`` or a policy, tables written through the engine are
         merged, compacted, indexed and garbage-collected in the background, and what dead writers left in logs
@@ -49,7 +49,7 @@ class Engine(EngineContext):
     Raises
     ------
     OptionError
-        If a limit is not an integer of at least 1, or ``maintenance`` is none of these.
+        If a limit is not an integer of at least 1, or ``maintenance`` is not one of these.
 
     Examples
     --------

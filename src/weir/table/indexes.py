@@ -96,7 +96,7 @@ class TableIndexes:
         Raises
         ------
         IndexNotFoundError
-            If there is none of that name.
+            If there is none with that name.
         IndexDefinitionError
             If it is the index of the primary key.
         """

@@ -42,7 +42,7 @@ class TableInspection:
         Raises
         ------
         ObjectNotFoundError
-            If there is no such object.
+            If the object does not exist.
         OptionError, UriError
             If ``what`` is not understood, or points outside the table.
 

@@ -47,7 +47,7 @@ class TableInternals:
 
     @property
     def sharding(self) -> TableSharding:
-        """What is derived from the table's shard spec."""
+        """The state derived from the table's shard spec."""
         return self._table.sharding
 
     @property

@@ -335,7 +335,7 @@ def drop(
     on_progress: Callable[[int, int], None] | None = None,
     on_wait: Callable[[LeaseHeldError], None] | None = None,
 ) -> DropReport:
-    """Remove a table: its rows, versions, branches and everything else of its own at its location.
+    """Remove a table: its rows, versions, branches and everything else that belongs to it at its location.
 
     From the first step on the table can no longer be opened. Where it is open, the next read of its base
     table fails; writers are fenced. After a crash, call it again: it continues.
@@ -358,7 +358,7 @@ def drop(
     Returns
     -------
     DropReport
-        What was deleted.
+        The deleted objects.
 
     Raises
     ------

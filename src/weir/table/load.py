@@ -1,8 +1,8 @@
 """Bulk loads: rows that are written once, into generations of which the base table takes the files over.
 
-A load is a write like any other, so that whoever reads the log, the change feed or the table sees it in its
-place among them: its generations are published in the shards, each shard's in one step, and then merged, in
-the same call (:mod:`weir.merge.copied_generations`). It needs no log entry for its rows, no MemTable, and no
+A load is a write like any other, so that readers of the log, the change feed or the table see it in its place
+among them: its generations are published in the shards, each shard's in one step, and then merged, in the
+same call (:mod:`weir.merge.copied_generations`). It needs no log entry for its rows, no MemTable, and no
 second copy of them. Whether a key is new is decided by the merge, which looks for it in the base table.
 """
 
@@ -104,7 +104,7 @@ def load_rows(
     except BaseException:
         discard_staged(internals.store, [one for own in staged.values() for one in own])
         raise
-    # From here on nobody but a collection can tell whether a generation is on a list.
+    # From here on only a collection can tell whether a generation is listed.
     work = list(staged.items())
     result = write(lambda writer: writer.publish_routed(work, source=source, spec_id=spec_id))
     version = merge_loaded(maintenance, internals.store.uri, runner)
@@ -123,6 +123,6 @@ def merge_loaded(maintenance: TableMaintenance, where: str, runner: Runner | Non
     try:
         return maintenance.merge_loaded(runner=runner).version
     except WeirError as error:
-        # The rows are written. Whoever is told that the load has failed would load them again.
+        # The rows are written. A caller that got an error would load them again.
         _log.warning("table.loaded_unmerged", table=where, error=str(error))
         return None

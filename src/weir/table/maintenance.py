@@ -178,7 +178,7 @@ class TableMaintenance:
         Returns
         -------
         ExpireReport
-            What was removed; nothing of a table whose rows do not expire.
+            The removed rows; none for a table whose rows do not expire.
 
         Raises
         ------
@@ -219,7 +219,7 @@ class TableMaintenance:
         Raises
         ------
         IndexNotFoundError
-            If there is no index of that name.
+            If there is no index with that name.
         ConflictError
             If concurrent commits got in the way of every attempt.
         """
@@ -275,9 +275,9 @@ class TableMaintenance:
         OptionError
             If a duration is negative or too short.
         ConflictError
-            If other collections or flushes got in the way of every attempt.
+            If other collections or flushes prevented every attempt.
         CorruptionError
-            If an object that says what is needed cannot be read. Nothing was deleted.
+            If an object needed to decide what is garbage cannot be read. Nothing was deleted.
         StorageError
             If the store failed. Only garbage has been deleted; call it again.
 
@@ -336,7 +336,7 @@ class TableMaintenance:
         Returns
         -------
         RecoverReport
-            What was flushed, and what was left alone and why.
+            The flushed shards, and those left alone with the reason.
 
         Raises
         ------
@@ -408,8 +408,8 @@ class TableMaintenance:
         """Check every invariant of the table that can be seen in storage. Writes nothing.
 
         It reads every shard manifest, log entry and generation, the stored state of tokens, consumers and
-        garbage collections, and the base table. Safe to run concurrently with everything else: whatever looks
-        wrong is checked again, and reported only if it persists.
+        garbage collections, and the base table. Safe to run concurrently with everything else: anything that
+        looks wrong is checked again, and reported only if it persists.
 
         Parameters
         ----------
@@ -423,7 +423,7 @@ class TableMaintenance:
         Returns
         -------
         VerifyReport
-            What is not as it should be; ``report.passed`` says whether there is no error.
+            The problems; ``report.passed`` says whether there is no error.
 
         Examples
         --------
@@ -443,7 +443,7 @@ class TableMaintenance:
     def repair(
         self, *, dry_run: bool = False, prefer: UUID | str | None = None, as_clone: bool = False
     ) -> RepairReport:
-        """Repair whatever can be repaired without losing a row.
+        """Repair everything that can be repaired without losing a row.
 
         Shards that hold versions of the same keys are joined: for every key the version written last wins, by
         the store's time of its log entry. One of several shards with the same values is kept, and the others

@@ -58,15 +58,15 @@ class OpenTable:
         return self.reader.base
 
     def make_own(self) -> None:
-        """Make the table one of its own before it is written, if it is a clone of another one."""
+        """Make the table independent before it is written, if it is a clone of another one."""
         refuse_forked()
         own = of_its_own(self.base)
-        # Somebody else may have made it one of its own, and a read have followed.
+        # Another process may have made it independent, and a read have followed.
         if own.identity != self._bound_to:
             self._bind(own)
 
     def refuse_shared_keys(self) -> None:
-        """Refuse to go on where several shards hold versions of one key.
+        """Refuse to continue if several shards hold versions of one key.
 
         Raises
         ------

@@ -166,7 +166,7 @@ def as_names(primary_key: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def shard_fields(shard_by: ShardBy | Sequence[ShardBy] | None) -> tuple[ShardBy, ...]:
-    """Return the fields of a shard spec as callers give them; without any, that of one shard."""
+    """Return the fields of a shard spec as callers give them; without any, the spec of one shard."""
     if shard_by is None:
         return (unsharded(),)
     return (shard_by,) if isinstance(shard_by, ShardBy) else tuple(shard_by)

@@ -1,6 +1,6 @@
 """The reads of one table: each is checked, given a snapshot or the state of a token, and planned on it.
 
-:class:`~weir.Table` says what each of them means to whoever asks.
+:class:`~weir.Table` says what each of them means to callers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Query = TypeVar("Query")
 
 
 class TableReader:
-    """Answers the reads of one table, remembering what it has seen of it. Safe to use from many threads.
+    """Answers the reads of one table, and remembers its last state. Safe to use from many threads.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class TableReader:
     base : BaseTable
         Its base table at any version.
     shards : ShardChoice
-        Says which shards a read has to look at.
+        Says which shards a read must visit.
     """
 
     def __init__(self, store: ObjectStore, base: BaseTable, shards: ShardChoice) -> None:
@@ -79,7 +79,7 @@ class TableReader:
         return self.snapshots.base
 
     def follow(self, base: BaseTable) -> None:
-        """Go on from a version of the base table that somebody else has seen, if it is newer."""
+        """Continue from a version of the base table that another reader has seen, if it is newer."""
         self.snapshots.follow(base)
 
     def _fitting(self, check: Callable[[pa.Schema], object]) -> pa.Schema:
@@ -109,12 +109,12 @@ class TableReader:
         return self.snapshots.take_manifests()
 
     def take_token(self, retain: timedelta | None) -> SnapshotToken:
-        """Return a token of the table as it is now, and pin what it needs for some time."""
+        """Return a token of the table's present state, and pin what it needs for some time."""
         refuse_forked()
         return take_token(self._store, self._captures, retain)
 
     def token_of_seen(self) -> SnapshotToken:
-        """Return a token of the table as it is now, for reads that follow at once: nothing is kept for it.
+        """Return a token of the table's present state, for reads that follow at once: nothing is kept for it.
 
         Of one shard, what a read sees is a state of the table: it costs no more than the read would, and
         the reads at it find what was seen.
@@ -139,7 +139,7 @@ class TableReader:
         return snapshot
 
     def release(self, token: SnapshotToken | str) -> None:
-        """Keep nothing for a token any more."""
+        """Keep nothing more for a token."""
         release_token(self._store, as_token(token, self.base.identity, where="token"))
 
     @property
@@ -348,11 +348,11 @@ class TableReader:
 
             return self._read(state, read)
 
-        # What ``*`` stands for is settled when the query is planned.
+        # The meaning of ``*`` is settled when the query is planned.
         return SqlQuery(query, self._columns_of(state), name, scan, top)
 
     def _columns_of(self, state: AskedState) -> pa.Schema:
-        """Return the columns of the table as it is, or as it was at a token."""
+        """Return the columns of the table now, or at a token."""
         if state.token is None:
             return self.snapshots.follow().schema
         with self._states.reading(state.token):
@@ -363,7 +363,7 @@ class TableReader:
         return AskedState.of(consistency, at, self.token_of)
 
     def _read(self, state: AskedState, use: Callable[[ReadSnapshot], pa.Table]) -> pa.Table:
-        """Return what is made of a snapshot that is fresh enough, or of that of a token."""
+        """Return the result for a snapshot that is fresh enough, or for that of a token."""
         with self._throttle.reading():
             if state.token is None:
                 return self.snapshots.read(state.fresh, use)
@@ -372,7 +372,7 @@ class TableReader:
 
 
 def _as_list(columns: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the columns as they are now: a scan runs later. A text, which is no list, stays one."""
+    """Return a copy of the columns, since a scan runs later. A text is not a list, and stays a text."""
     return columns if columns is None or isinstance(columns, str) else list(columns)
 
 

@@ -74,7 +74,7 @@ class RegionTable(Table):
 
     @property
     def maintenance(self) -> TableMaintenance:
-        """The jobs of a table, of which verifying it is not refused."""
+        """The jobs of a table, of which only verifying it is not refused."""
         return _RegionMaintenance(self._store)
 
     @property
@@ -88,7 +88,7 @@ class RegionTable(Table):
         return _RegionInspection(self._store)
 
     def changes(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: what a version shows has no place in a log that the next version would go on from."""
+        """Refuse: a version has no position in a log from which the next version could continue."""
         raise refusal("there is no change feed of it", self._store.uri)
 
     def alter(self, *_: Any, **__: Any) -> NoReturn:

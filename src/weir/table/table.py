@@ -71,7 +71,7 @@ class Table:
     base : BaseTable
         Its base table at any version.
     is_tended : bool
-        Whether its writers tell the upkeep of the engine of it. Default True.
+        Whether its writers announce it to the upkeep of the engine. Default True.
     """
 
     def __init__(self, store: ObjectStore, base: BaseTable, *, is_tended: bool = True) -> None:
@@ -80,7 +80,7 @@ class Table:
         self._kept = KeptWriter(self._open_writer, store.uri)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle where the table is; whoever gets it opens it as it is then."""
+        """Pickle the location of the table; the receiver opens its state of that time."""
         return _opened, (self._table.store, self._is_tended)
 
     @property
@@ -925,7 +925,7 @@ class Table:
         -------
         ChangeFeed
             Iterate over it for batches of changes, and again for those that have come in since.
-            ``feed.token`` is the place it has come to.
+            ``feed.token`` is the position it has reached.
 
         Raises
         ------
@@ -975,7 +975,7 @@ class Table:
         )
 
     def drop_consumer(self, name: str) -> None:
-        """Drop a consumer of the change feed: nothing is kept for it any more. Idempotent.
+        """Drop a consumer of the change feed: nothing more is kept for it. Idempotent.
 
         Parameters
         ----------

@@ -88,11 +88,11 @@ class TableTags:
         return pinned_snapshots(self._table.store, datetime.now(UTC))
 
     def drop(self, name: str) -> None:
-        """Drop a tag: nothing is kept for it any more. Idempotent.
+        """Drop a tag: nothing more is kept for it. Idempotent.
 
         Raises
         ------
         OptionError
-            If the name cannot be that of a tag.
+            If the name is not a valid tag name.
         """
         drop_tag(self._table.store, name)
