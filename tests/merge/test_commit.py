@@ -262,7 +262,7 @@ def test_a_generation_that_changes_while_it_is_merged_is_noticed(tmp_path: Path)
     dataset.delete("id = 1")
     (source,) = run._sources
     shrunk = replace(source, dataset=dataset)
-    with pytest.raises(CorruptionError, match="had 2 rows and has 1"):
+    with pytest.raises(CorruptionError, match="had 2 rows and now has 1"):
         list(type(run)([shrunk], run.deletes, run.upserted).upserts(base.schema))
 
 

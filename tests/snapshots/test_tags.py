@@ -165,7 +165,7 @@ def test_what_can_be_a_name(table: weir.Table, name: str) -> None:
 def test_a_name_is_given_once(table: weir.Table) -> None:
     table.tags.create("one")
     change_everything(table)
-    with pytest.raises(InputError, match="has a tag 'one' already"):
+    with pytest.raises(InputError, match="already has a tag 'one'"):
         table.tags.create("one")
     assert names(table.scan(at="one").to_table()) == THEN
     table.tags.drop("one")

@@ -149,7 +149,7 @@ def test_rows_that_do_not_fit_the_mode_are_refused(tmp_path: Path) -> None:
         prepared(table, "id long, colour string", write_mode="insert-if-absent")
     rows = prepared(table, "id long, value string, _op string")
     asked = pa.record_batch({"id": [1, 2], "value": ["a", "b"], "_op": [None, "patch"]})
-    with pytest.raises(InputError, match="'patch' in row 1 depends on the row that is there"):
+    with pytest.raises(InputError, match="'patch' in row 1 depends on the present row"):
         rows.result([asked])
 
 
