@@ -75,3 +75,7 @@ def test_the_first_hour_of_a_namespace(endpoint: RecordedEndpoint) -> None:
     with opened() as fresh:
         # Of what is merged the file of rows is opened while the shard is looked at, and read in two waves.
         counted(lambda: fresh.namespace("docs").query(NEAREST), 20, 6)
+    with opened() as writing, opened() as fresh:
+        writing.namespace("docs").write(Write(upserts=documents(5)))
+        # Which of its rows were replaced is found out while it is searched.
+        counted(lambda: fresh.namespace("docs").query(NEAREST), 26, 7)

@@ -1,12 +1,14 @@
 """Searching a Lance dataset by vector, through its index if it has one.
 
 It is asked for somewhat more rows than are wanted, because rows that have been replaced or deleted are then
-dropped; should too few be left, Lance is asked again and given the rows to pass over.
+dropped; should too few be left, Lance is asked again and given the rows to pass over. On an object store the
+dead rows are found out meanwhile.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import NOTHING_DELETED, DeletionMask
 from weir.lsm.rows_by_id import take_row_ids
 from weir.schema.vectors import is_vector
+from weir.search.vector.later_mask import LaterMask
 from weir.search.vector.query import VectorQuery
 from weir.search.vector.task import DISTANCE, VectorCandidates
 
@@ -26,6 +29,8 @@ __all__ = ["DatasetVectorTask"]
 _LIBRARY_QUERY_INDEX = "query_index"
 _ROW_ID = "_rowid"
 _SPARE_ROWS = 4
+_MOST_SPARE = 4
+"""How many times the rows asked for may be asked for in addition."""
 _MOST_AT_ONCE = 2
 """Of how many times the rows asked for all columns are read, though most will be dropped."""
 
@@ -46,7 +51,7 @@ class DatasetVectorTask:
         Columns of the result.
     filter : str or None
         Only rows that match.
-    mask : DeletionMask
+    mask : LaterMask
         Rows that are dead: replaced or deleted by newer ones.
     rows : int
         Rows of the dataset.
@@ -61,7 +66,7 @@ class DatasetVectorTask:
     query: VectorQuery = field(repr=False)
     columns: tuple[str, ...]
     filter: str | None
-    mask: DeletionMask = field(repr=False)
+    mask: LaterMask = field(repr=False)
     rows: int
     use_index: bool
     refine: int | None
@@ -69,21 +74,29 @@ class DatasetVectorTask:
     def candidates(self) -> VectorCandidates:
         """Return the nearest live rows."""
         k = self.query.k
-        share = len(self.mask) / max(self.rows, 1)
-        # Twice as many spare rows as will be dropped on average.
-        spare = int(2 * k * share / max(1 - share, 0.01)) + _SPARE_ROWS if len(self.mask) else 0
         with reading(self.label, self.source.uri, self.filter):
-            if spare > 4 * k:
-                return self._asked(k, self.mask)
-            found = self._asked(k + spare, NOTHING_DELETED)
-            if not len(self.mask):
+            if self.mask.is_awaited and (spare := self._spare(self.mask.most)) <= _MOST_SPARE * k:
+                found = self.mask.beside(partial(self._asked, k + spare, NOTHING_DELETED))
+                mask = self.mask.known
+            else:
+                mask = self.mask.known
+                spare = self._spare(len(mask))
+                if spare > _MOST_SPARE * k:
+                    return self._asked(k, mask)
+                found = self._asked(k + spare, NOTHING_DELETED)
+            if not len(mask):
                 return found
-            keep = ~self.mask.contains(found.rows.astype(np.uint64))
+            keep = ~mask.contains(found.rows.astype(np.uint64))
             counts = np.bincount(found.query, minlength=len(self.query.vectors))
             left = np.bincount(found.query[keep], minlength=len(self.query.vectors))
             if np.any((left < k) & (counts == k + spare)):
-                return self._asked(k, self.mask)
+                return self._asked(k, mask)
         return found.filter(keep)
+
+    def _spare(self, dead: int) -> int:
+        """Return how many rows more to ask for: twice as many as will be dropped on average."""
+        share = dead / max(self.rows, 1)
+        return int(2 * self.query.k * share / max(1 - share, 0.01)) + _SPARE_ROWS if dead else 0
 
     def _asked(self, k: int, mask: DeletionMask) -> VectorCandidates:
         vectors = self.query.vectors

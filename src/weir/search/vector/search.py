@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from weir.read.planner import ShardPruner
 from weir.search.chosen_rows import fetch_chosen, order_by_key, result_schema
 from weir.search.vector.dataset_task import DatasetVectorTask
 from weir.search.vector.index import VectorIndex, generation_vector_index, vector_index
+from weir.search.vector.later_mask import LaterMask
 from weir.search.vector.levels_task import LevelsVectorTask
 from weir.search.vector.query import VectorQuery
 from weir.search.vector.rows import fits_in_memory
@@ -131,15 +133,16 @@ def plan_vector_search(
     filter = snapshot.live_filter(filter)
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
-    index, (levels, mask) = ask_both(
+    index, levels = ask_both(
         lambda: vector_index(base, query.column),
-        lambda: (snapshot.levels(tuple(kept)), snapshot.base_mask(tuple(kept))),
+        lambda: snapshot.levels(tuple(kept)),
         is_local=store.is_local,
         engine=store.engine,
     )
     query = _with_metric(query, index, base.schema.field(query.column).type)
     usable = _usable(index, query)
     rows = base.dataset.count_rows()
+    newer = 0 if base.append_only is not None else sum(len(level.live) for level in levels)
     tasks: list[VectorTask] = [
         DatasetVectorTask(
             label=f"base table version {base.version}",
@@ -147,7 +150,7 @@ def plan_vector_search(
             query=query,
             columns=names,
             filter=filter,
-            mask=mask,
+            mask=LaterMask(partial(snapshot.base_mask, tuple(kept)), newer, store),
             rows=rows,
             use_index=usable is not None,
             refine=_refined(usable, query),
@@ -171,7 +174,7 @@ def plan_vector_search(
                     query=query,
                     columns=names,
                     filter=filter,
-                    mask=level.mask,
+                    mask=LaterMask(partial(getattr, level, "mask"), 0, store),
                     rows=len(level.live),
                     use_index=own is not None,
                     refine=_refined(own, query),
