@@ -80,6 +80,10 @@ def test_no_hint_of_the_library_is_left_in_python() -> None:
             "Rebuild it: weir index create URI text --kind INVERTED --param with_position=true",
         ),
         (
+            'Drop all but one, such as table.indexes.drop("text_idx")',
+            "Drop all but one, such as weir index drop URI text_idx",
+        ),
+        (
             "Join them: weir repair, or table.maintenance.repair()",
             "Join them: weir repair",
         ),

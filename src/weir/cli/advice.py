@@ -23,6 +23,7 @@ _RULES: tuple[tuple[re.Pattern[str], _Replacement], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r'table\.indexes\.create\("([^"]*)", "(\w+)"(?:, ([^)]*))?\)', _index_create),
+        (r'table\.indexes\.drop\("([^"]*)"\)', r"weir index drop URI \1"),
         (r",? or table\.maintenance\.repair\(\)", ""),
         (r",? or table\.alter\(shard_by=\)", ""),
         (r",? or repair\(as_clone=True\)", ""),
