@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.engine.context import default_context
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("text", pa.string())])
 SEEDS = range(2)
@@ -114,3 +115,21 @@ def test_changes_lead_from_each_state_to_the_next(tmp_path: Path, seed: int, opt
 
 def _first(world: Evolving, row: Mapping[str, Any]) -> Row:
     return {first: row[name] for first, name in world.names.items()}
+
+
+def test_a_feed_has_the_columns_of_the_moment_when_it_is_opened(tmp_path: Path) -> None:
+    """Somebody else may have altered them since this table was last looked at."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "n": 1, "text": "one"}])
+    feed = table.changes(consumer="one")
+    assert sum(change.rows.num_rows for change in feed) == 1
+    feed.commit()
+    default_context().cache.clear()
+    other = weir.open(table.uri, fsync=False)
+    other.alter(add=[pa.field("more", pa.int64())], rename={"n": "text", "text": "n"})
+    with other.writer() as writer:
+        writer.upsert([{"id": 2, "text": 2, "n": "two", "more": 3}])
+    (change,) = table.changes(consumer="one", before=True)
+    (row,) = change.rows.select(["id", "text", "n", "more", "_before"]).to_pylist()
+    assert row == {"id": 2, "text": 2, "n": "two", "more": 3, "_before": None}

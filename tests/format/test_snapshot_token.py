@@ -27,7 +27,8 @@ def cuts(draw: st.DrawFn) -> ShardCut:
         first = position + 1 if position < 2**64 - 1 else position
     stamp = draw(st.just(b"") | st.binary(min_size=4, max_size=4))
     derived = st.just(UNSHARDED) | st.integers(0, MOST_BUCKETS - 1).map(bucket_shard_id)
-    return ShardCut(draw(st.uuids() | derived), draw(NUMBERS), draw(NUMBERS), first, position, stamp)
+    entry = draw(st.just(b"") | st.binary(min_size=4, max_size=4))
+    return ShardCut(draw(st.uuids() | derived), draw(NUMBERS), draw(NUMBERS), first, position, stamp, entry)
 
 
 TOKENS = st.builds(
@@ -64,6 +65,9 @@ def test_no_other_text_is_taken_for_it(token: SnapshotToken, data: st.DataObject
 
 
 STORED_BEFORE = {
+    "w5.AAQzZjJhBwEAAAAAAAAAAAAAAAAAAAAABQIBBAbxV9Tc": SnapshotToken(
+        "3f2a", 7, (ShardCut(UUID(int=5), 2, 1, 4, 9),)
+    ),
     "w1.BDNmMmEHAAEAAAAAAAAAAAAAAAAAAAAFAgEEBp-ho1U": SnapshotToken(
         "3f2a", 7, (ShardCut(UUID(int=5), 2, 1, 4, 9),)
     ),
@@ -92,10 +96,10 @@ def test_one_token_has_one_text() -> None:
 
 
 def test_a_token_of_twelve_buckets_is_short() -> None:
-    cuts = (ShardCut(bucket_shard_id(number), 140, 3, 1200, 1290, b"abcd") for number in range(12))
+    cuts = (ShardCut(bucket_shard_id(number), 140, 3, 1200, 1290, b"abcd", b"efgh") for number in range(12))
     ordered = tuple(sorted(cuts, key=lambda cut: cut.shard_id))
     token = SnapshotToken("0f" * 4 + "-0000-4000-8000-" + "0f" * 6, 151, ordered, "0f" * 16, b"1234")
-    assert len(str(token)) < 250
+    assert len(str(token)) < 320
     assert SnapshotToken.parse(str(token)) == token
 
 
@@ -155,6 +159,8 @@ def test_values_that_no_text_could_hold(change: dict[str, Any], message: str) ->
         ShardCut(UUID(int=1), 2**64, 0, 0, 0)
     with pytest.raises(InputError):
         ShardCut(UUID(int=1), 0, 0, 0, 0, b"123")
+    with pytest.raises(InputError, match="stamp of an entry has 4 bytes"):
+        ShardCut(UUID(int=1), 0, 0, 0, 0, entry=b"123")
 
 
 def test_a_token_without_its_pin_is_of_the_same_state() -> None:

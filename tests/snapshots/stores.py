@@ -20,9 +20,18 @@ class HookedStore(CountingStore):
 
     def head(self, path: str) -> ObjectMeta | None:
         found = super().head(path)
+        self._probed(path)
+        return found
+
+    def get_range(self, path: str, start: int, length: int) -> Bytes:
+        try:
+            return super().get_range(path, start, length)
+        finally:
+            self._probed(path)
+
+    def _probed(self, path: str) -> None:
         if "/wal/" in path and path.endswith(".arrow"):
             self.after_probe()
-        return found
 
 
 class LossyStore(CountingStore):

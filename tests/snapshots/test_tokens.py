@@ -576,7 +576,7 @@ def test_what_a_snapshot_costs(tmp_path: Path, has_tail: bool) -> None:
     shards = 4
     # Per shard: the next manifest, that this one is still there, the next log entry twice, and both of the
     # manifest once more, for what was collected or published meanwhile.
-    assert dict(store.counts) == {"list_directories": 2, "get": shards * 4, "head": shards * 2}
+    assert dict(store.counts) == {"list_directories": 2, "get": shards * 4, "get_range": shards * 2}
     store.reset()
     table.snapshot()
     assert store.counts["put_if_absent"] == 1

@@ -18,7 +18,17 @@ import xxhash
 
 from weir.base.versions import details_at
 from weir.changes.options import FeedOptions, check_count
-from weir.changes.plan import Admitted, ChangePlan, PlanLimits, admit, arrived, beginning, split, with_cut
+from weir.changes.plan import (
+    Admitted,
+    ChangePlan,
+    PlanLimits,
+    admit,
+    arrived,
+    beginning,
+    split,
+    with_cut,
+    with_entries,
+)
 from weir.changes.range import ChangeRange, ChangeSource
 from weir.changes.rows import change_schema, check_names
 from weir.changes.start import EARLIEST, ConsumerTerms, find_start
@@ -217,6 +227,8 @@ class ChangeFeed:
         cut = None if self._until is not None else self._source.cuts.take(across_shards=False)
         end = self._until if cut is None else cut.token()
         assert end is not None
+        if cut is not None:
+            self._source.cuts.refuse_another_log(cut, self._token)
         wholes = self._wholes(end, cut)
         if self._is_of_a_former_rule(wholes, cut or self._opened):
             self._token = self._place_after((), cut or self._opened, is_state_needed=True)
@@ -233,7 +245,7 @@ class ChangeFeed:
             rows = sum(one.rows for one in admitted.values())
             nbytes = sum(one.nbytes for one in admitted.values())
             limited = {
-                shard_id: replace(whole, position=admitted[shard_id].position)
+                shard_id: _shortened(whole, admitted[shard_id])
                 for shard_id, whole in wholes.items()
                 if shard_id in admitted
             }
@@ -327,6 +339,7 @@ class ChangeFeed:
                     base,
                     newest,
                     options.before,
+                    limit.entry,
                 )
         return found
 
@@ -355,13 +368,13 @@ class ChangeFeed:
         """
         place = self._token.unpinned()
         for one in ranges:
-            place = with_cut(place, replace(one.begin, position=one.position))
+            place = with_cut(place, one.begin.at(one.position, one.entry))
         if self._needs_state and cut is not None:
             store = self._source.table.store
             positions = {shard_id: _position(place, shard_id) for shard_id in cut.manifests}
             try:
                 # The next plan should not look rows up in a log that begins where this one has begun.
-                return state_token(store, cut, positions, read_marks(store))
+                return with_entries(state_token(store, cut, positions, read_marks(store)), place)
             except SnapshotExpiredError:
                 if is_state_needed:
                     raise
@@ -415,7 +428,6 @@ def open_feed(
     SnapshotExpiredError
         If garbage collection has removed the changes that come first, or dropped the consumer.
     """
-    check_names(source.table.schema, before=options.before)
     if options.before and not source.table.primary_key:
         raise OptionError(
             "before= asks for replaced rows, and in an append-only table no row is replaced",
@@ -430,8 +442,11 @@ def open_feed(
         )
     end = None if until is None else as_token(until, source.table.table, where="until")
     cut = source.cuts.take(across_shards=False)
+    # Another process may have altered the columns since somebody here has looked.
+    source = replace(source, table=ChangeSource.of(cut.base))
+    check_names(source.table.schema, before=options.before)
     start = find_start(
-        source.table.store,
+        source.cuts,
         cut,
         since,
         end,
@@ -464,6 +479,13 @@ def _admitted(
     first = xxhash.xxh32_intdigest(str(since).encode()) % max(len(by_turn), 1)
     turns = by_turn[first:] + by_turn[:first]
     return admit({shard_id: _sizes(wholes[shard_id]) for shard_id in turns}, limits)
+
+
+def _shortened(whole: ChangeRange, admitted: Admitted) -> ChangeRange:
+    """Return as much of a range as is within limits."""
+    if admitted.position == whole.position:
+        return whole
+    return replace(whole, position=admitted.position, entry=admitted.entry)
 
 
 def _sizes(whole: ChangeRange) -> Iterator[tuple[int, StreamSize]]:

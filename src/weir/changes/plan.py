@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from weir.changes.range import ChangeRange
 from weir.format.ipc_framing import StreamSize
 from weir.format.snapshot_token import ShardCut, SnapshotToken
 
-__all__ = ["Admitted", "ChangePlan", "PlanLimits", "admit", "arrived", "beginning", "split", "with_cut"]
+__all__ = [
+    "Admitted",
+    "ChangePlan",
+    "PlanLimits",
+    "admit",
+    "arrived",
+    "beginning",
+    "split",
+    "with_cut",
+    "with_entries",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +85,14 @@ class Admitted:
         The last log position.
     rows, nbytes : int
         Rows up to there, and their bytes.
+    entry : bytes, default b""
+        What a token has of the entry at that position, if known.
     """
 
     position: int
     rows: int
     nbytes: int
+    entry: bytes = field(default=b"", repr=False)
 
 
 _NOTHING = Admitted(0, 0, 0)
@@ -122,7 +135,9 @@ def admit(sizes: Mapping[UUID, Iterator[tuple[int, StreamSize]]], limits: PlanLi
                 del left[shard_id]
                 continue
             before = admitted.get(shard_id, _NOTHING)
-            admitted[shard_id] = Admitted(position, before.rows + size.rows, before.nbytes + size.nbytes)
+            admitted[shard_id] = Admitted(
+                position, before.rows + size.rows, before.nbytes + size.nbytes, size.entry
+            )
             rows, nbytes = rows + size.rows, nbytes + size.nbytes
     return admitted
 
@@ -139,8 +154,9 @@ def split(whole: ChangeRange, entries: int | None) -> Iterator[ChangeRange]:
     begin = whole.begin
     while begin.position < whole.position:
         end = min(begin.position + entries, whole.position)
-        yield replace(whole, begin=begin, position=end)
-        begin = replace(begin, position=end)
+        is_last = end == whole.position
+        yield replace(whole, begin=begin, position=end, entry=whole.entry if is_last else b"")
+        begin = begin.at(end)
 
 
 def beginning(shard_id: UUID) -> ShardCut:
@@ -162,8 +178,18 @@ def arrived(token: SnapshotToken, end: SnapshotToken) -> SnapshotToken:
         cut.shard_id in limits and cut.position <= limits[cut.shard_id].position for cut in token.shards
     )
     if reached and end.base_version:
-        return end.unpinned()
+        return with_entries(end.unpinned(), token)
     for cut in end.shards:
         begin = token.cut_of(cut.shard_id) or beginning(cut.shard_id)
-        token = with_cut(token, replace(begin, position=max(begin.position, cut.position)))
+        is_behind = begin.position < cut.position
+        token = with_cut(token, begin.at(cut.position, cut.entry) if is_behind else begin)
+    return with_entries(token, end)
+
+
+def with_entries(token: SnapshotToken, other: SnapshotToken) -> SnapshotToken:
+    """Return a token that also has of the entries at its positions what another one has."""
+    for cut in token.shards:
+        same = other.cut_of(cut.shard_id)
+        if same is not None and not cut.entry and same.entry and same.position == cut.position:
+            token = with_cut(token, cut.at(cut.position, same.entry))
     return token

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import numpy as np
@@ -18,8 +18,9 @@ from weir.format.expiry import Expiry
 from weir.format.field_ids import without_field_ids
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import ShardManifest
-from weir.format.snapshot_token import ShardCut
+from weir.format.snapshot_token import ShardCut, entry_stamp
 from weir.format.wal_entry import TOMBSTONE
+from weir.log.recorded_position import another_log
 from weir.log.wal import PositionedEntry, Wal
 from weir.lsm.expired_rows import expiry_instant
 from weir.lsm.log_tail import TailRun
@@ -59,6 +60,18 @@ class ChangeSource:
     primary_key: tuple[str, ...]
     merge_engine: MergeEngine | None = None
     expiry: Expiry | None = None
+
+    @classmethod
+    def of(cls, base: BaseTable) -> ChangeSource:
+        """Return the table with the columns of a version."""
+        return cls(
+            base.store,
+            base.identity,
+            base.row_schema,
+            base.primary_key,
+            base.merge_engine,
+            base.expiry,
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -117,6 +130,8 @@ class ChangeRange:
         The newest manifest whose generations may be read in place of log entries.
     before : bool, default False
         Whether to include the rows before the changes.
+    entry : bytes, default b""
+        What a token has of the entry at ``position``, if known.
     """
 
     source: ChangeSource = field(repr=False)
@@ -126,6 +141,7 @@ class ChangeRange:
     base: BaseTable | None
     newest: ShardManifest | None = field(repr=False)
     before: bool = False
+    entry: bytes = b""
 
     @property
     def shard_id(self) -> UUID:
@@ -152,7 +168,7 @@ class ChangeRange:
         columns, engine = self.source.row_schema, self.source.merge_engine
         for entries in _groups(self._entries(), self.batch_rows):
             run = TailRun(self.shard_id, entries, columns, self.source.primary_key)
-            reached = replace(self.begin, position=run.last_position)
+            reached = self.begin
             if state is None:
                 rows = change_rows(run, schema, None)
             elif engine is None:
@@ -162,6 +178,7 @@ class ChangeRange:
             else:
                 rows = settled_changes(run, schema, state, self.newest, engine)
                 reached = state.cut
+            reached = reached.at(run.last_position, entry_stamp(entries[-1].entry.header.write_id))
             last = next(item for item in reversed(entries) if item.entry.num_rows)
             yield ShardChanges(self._live(rows), last.position, last.entry.header.writer_epoch, reached)
 
@@ -205,8 +222,11 @@ class ChangeRange:
             yield from wal.read_from(0, 0, remember=False)
         schema = self.source.row_schema
         for item in wal.read_from(position + 1, self.position, remember=False):
-            yield with_published_rows(store, begin.shard_id, schema, item, changes_gone)
             position = item.position
+            stamp = entry_stamp(item.entry.header.write_id)
+            if position == self.position and self.entry and stamp != self.entry:
+                raise another_log(store, begin.shard_id, position)
+            yield with_published_rows(store, begin.shard_id, schema, item, changes_gone)
         if position < self.position:
             raise changes_gone(store, begin.shard_id, position + 1)
 

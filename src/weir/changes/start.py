@@ -10,9 +10,8 @@ from weir.errors import OptionError, SnapshotExpiredError
 from weir.format.feed_consumer import FeedConsumer
 from weir.format.garbage_marks import Marks
 from weir.format.snapshot_token import SnapshotToken
-from weir.log.recorded_position import entry_lost
 from weir.log.wal import Wal
-from weir.snapshots.capture import Cut
+from weir.snapshots.capture import Cut, SnapshotCapture
 from weir.snapshots.consumers import StoredConsumer, drop_consumer, read_consumer, refuse_overdue
 from weir.snapshots.expiry import changes_gone, check_state
 from weir.snapshots.history import earliest_change, earliest_position, place_token, state_token
@@ -80,7 +79,7 @@ class FeedStart:
 
 
 def find_start(
-    store: ObjectStore,
+    cuts: SnapshotCapture,
     cut: Cut,
     since: SnapshotToken | str | None,
     until: SnapshotToken | None,
@@ -93,8 +92,8 @@ def find_start(
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's store.
+    cuts : SnapshotCapture
+        What has taken the cut.
     cut : Cut
         The table in its present state.
     since, until, before, consumer
@@ -110,6 +109,8 @@ def find_start(
         If options contradict each other.
     SnapshotExpiredError
         If garbage collection has removed the changes that come first, or dropped the consumer.
+    CorruptionError
+        If a place was in another log.
     ConflictError
         If another process has just made the consumer.
     """
@@ -119,16 +120,19 @@ def find_start(
             where="consumer",
             hint="Pass consumer='name' as well",
         )
+    store = cut.base.store
     stored = None if consumer is None else read_consumer(store, consumer)
     if stored is not None:
         # It has its own position: ``since`` only said where it began.
         token = _resumed(stored, cut, terms, before)
+        cuts.refuse_another_log(cut, token)
         _check_order(token, until)
         _check_kept(store, cut, token)
         return FeedStart(token, stored)
     if since is None:
         _check_everything(store, cut)
     token = _start(store, cut, since, before)
+    cuts.refuse_another_log(cut, token)
     _check_order(token, until)
     if consumer is None:
         _check_kept(store, cut, token)
@@ -248,9 +252,6 @@ def _check_kept(store: ObjectStore, cut: Cut, start: SnapshotToken) -> None:
     """Refuse to begin where the next log entry has been collected."""
     for shard_id, manifest in cut.manifests.items():
         begin = start.cut_of(shard_id)
-        if begin is not None and begin.position > cut.positions[shard_id]:
-            last = cut.positions[shard_id]
-            raise entry_lost(store, shard_id, last + 1, begin.position, "the place to go on from")
         following = 1 if begin is None else begin.position + 1
         if following > manifest.replay_after_wal_entry_position:
             continue  # what no generation covers is never collected

@@ -86,10 +86,14 @@ class StreamSize:
         Rows of all record batches.
     nbytes : int
         Bytes of the whole stream.
+    entry : bytes, default b""
+        What tells the WAL entry that it is from others (:func:`weir.format.snapshot_token.entry_stamp`), if
+        known.
     """
 
     rows: int
     nbytes: int
+    entry: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

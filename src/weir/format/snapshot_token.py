@@ -4,7 +4,9 @@ It names the version of the base table and, for every shard, a version of its ma
 that counts. All of these are immutable, so the token means the same rows for as long as they are stored. A
 process that has slept for very long may put another manifest in place of a collected one, so the token has
 the beginning of the random stamp that distinguishes commits. A version of the base table that was lost in a
-power failure leaves its number to another, so the token has the beginning of that stamp too.
+power failure leaves its number to another, so the token has the beginning of that stamp too. A restored
+backup leaves the positions after it to other entries, so the token has the beginning of the last one's write
+id.
 
 The text is ``w5.`` and, in base64 for URLs without padding, these bytes:
 
@@ -13,7 +15,7 @@ bytes                  value
 =====================  =============================================================================
 1                      flags: 1 the identity of the table is a UUID, 2 the version of the base table
                        is told from others of its number, 4 there is a pin, 8 there is an instant,
-                       16 some manifests have a write id, 32 all have
+                       16 some manifests have a write id, 32 all have, 64 some entries have one, 128 all
 16, or varint, text    identity of the table: a UUID, or length in bytes and UTF-8
 varint                 version of the base table, 0 for none
 4 (flag 2)             the first bytes of that version's identity
@@ -27,6 +29,8 @@ varint                 ... first WAL position that no generation of that manifes
 varint                 ... how many positions from there on count
 1 (flag 16, not 32)    ... whether the manifest has a write id
 4 (flag 16)            ... the first bytes of the manifest's write id, if it has one
+1 (flag 64, not 128)   ... whether the entry at the last position has a write id
+4 (flag 64)            ... the first bytes of it, if it has one
 varint (flag 8)        the instant at which it is judged which rows have expired, in microseconds since 1970
 4                      XXH32, seed 0, of everything before, big-endian
 =====================  =============================================================================
@@ -50,10 +54,10 @@ from weir.errors import InputError
 from weir.format.byte_values import ByteReader, varint
 from weir.format.lancedb_shards import MOST_BUCKETS, UNSHARDED, bucket_shard_id, number_of_bucket
 
-__all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken", "instant_of"]
+__all__ = ["STAMP_BYTES", "ShardCut", "SnapshotToken", "entry_stamp", "instant_of"]
 
 STAMP_BYTES = 4
-"""Bytes of a manifest's write id in a token, and of the stamp of a version of the base table."""
+"""Bytes in a token of a manifest's and an entry's write id, and of the stamp of a base table version."""
 
 _PREFIX = "w5."
 _PREFIXES_BEFORE = ("w4.", "w3.", "w2.", "w1.")
@@ -75,6 +79,8 @@ class _Flags(IntFlag, boundary=STRICT):
     INSTANT = 8
     SOME_STAMPS = 16
     ALL_STAMPS = 32
+    SOME_ENTRIES = 64
+    ALL_ENTRIES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,8 @@ class ShardCut:
         Last WAL position to read; ``first_position - 1`` or more.
     stamp : bytes, default b""
         The first 4 bytes of that manifest's write id; empty if unknown, or if it has none.
+    entry : bytes, default b""
+        The first 4 bytes of the write id of the entry at ``position``; empty if unknown, or if it has none.
     """
 
     shard_id: UUID
@@ -104,11 +112,13 @@ class ShardCut:
     first_position: int
     position: int
     stamp: bytes = b""
+    entry: bytes = b""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if len(self.stamp) not in (0, STAMP_BYTES):
-            raise InputError(f"the stamp of a manifest has {STAMP_BYTES} bytes, not {len(self.stamp)}")
+        for what, stamp in (("a manifest", self.stamp), ("an entry", self.entry)):
+            if len(stamp) not in (0, STAMP_BYTES):
+                raise InputError(f"the stamp of {what} has {STAMP_BYTES} bytes, not {len(stamp)}")
         for name in ("manifest_version", "epoch", "first_position", "position"):
             value = getattr(self, name)
             if not 0 <= value < _LIMIT:
@@ -117,6 +127,10 @@ class ShardCut:
             raise InputError(
                 f"a token cannot end at WAL position {self.position} and start at {self.first_position}"
             )
+
+    def at(self, position: int, entry: bytes = b"") -> ShardCut:
+        """Return the cut at another position of the same log, at which that entry is."""
+        return replace(self, position=position, entry=entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +235,17 @@ class SnapshotToken:
         return self if self.pin is None else replace(self, pin=None)
 
 
+def entry_stamp(write_id: str | None) -> bytes:
+    """Return what a token has of the write id of an entry.
+
+    Examples
+    --------
+    >>> entry_stamp("61626364" * 4), entry_stamp(None)
+    (b'abcd', b'')
+    """
+    return b"" if write_id is None else bytes.fromhex(write_id)[:STAMP_BYTES]
+
+
 def instant_of(moment: datetime) -> int:
     """Return a moment as tokens have it: microseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
@@ -245,6 +270,7 @@ def _not_a_token(text: object, reason: str) -> InputError:
 def _encoded(token: SnapshotToken) -> bytes:
     table_id = _uuid_of(token.table)
     stamps = [bool(cut.stamp) for cut in token.shards]
+    entries = [bool(cut.entry) for cut in token.shards]
     flags = _Flags(0)
     for flag, is_set in (
         (_Flags.TABLE_IS_UUID, table_id is not None),
@@ -253,6 +279,8 @@ def _encoded(token: SnapshotToken) -> bytes:
         (_Flags.INSTANT, token.instant is not None),
         (_Flags.SOME_STAMPS, any(stamps)),
         (_Flags.ALL_STAMPS, any(stamps) and all(stamps)),
+        (_Flags.SOME_ENTRIES, any(entries)),
+        (_Flags.ALL_ENTRIES, any(entries) and all(entries)),
     ):
         flags |= flag if is_set else 0
     table = token.table.encode()
@@ -262,9 +290,13 @@ def _encoded(token: SnapshotToken) -> bytes:
     for cut in token.shards:
         parts += [_shard_id_bytes(cut.shard_id), varint(cut.manifest_version), varint(cut.epoch)]
         parts += [varint(cut.first_position), varint(cut.position + 1 - cut.first_position)]
-        if flags & _Flags.SOME_STAMPS and not flags & _Flags.ALL_STAMPS:
-            parts.append(bytes([bool(cut.stamp)]))
-        parts.append(cut.stamp)
+        for stamp, some, every in (
+            (cut.stamp, _Flags.SOME_STAMPS, _Flags.ALL_STAMPS),
+            (cut.entry, _Flags.SOME_ENTRIES, _Flags.ALL_ENTRIES),
+        ):
+            if flags & some and not flags & every:
+                parts.append(bytes([bool(stamp)]))
+            parts.append(stamp)
     parts.append(b"" if token.instant is None else varint(token.instant))
     return b"".join(parts)
 
@@ -283,16 +315,21 @@ def _decoded(body: bytes) -> SnapshotToken:
     for _ in range(data.varint()):
         shard_id = _next_shard_id(data)
         manifest_version, epoch, first_position, count = (data.varint() for _ in range(4))
-        has_stamp = bool(flags & _Flags.ALL_STAMPS)
-        if flags & _Flags.SOME_STAMPS and not has_stamp:
-            has_stamp = data.take(1) != b"\0"
-        stamp = data.take(STAMP_BYTES) if has_stamp else b""
+        stamp = _next_stamp(data, flags, _Flags.SOME_STAMPS, _Flags.ALL_STAMPS)
+        entry = _next_stamp(data, flags, _Flags.SOME_ENTRIES, _Flags.ALL_ENTRIES)
         last = first_position + count - 1
-        shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp))
+        shards.append(ShardCut(shard_id, manifest_version, epoch, first_position, last, stamp, entry))
     instant = data.varint() if flags & _Flags.INSTANT else None
     if not data.is_used_up:
         raise ValueError("data follows its end")
     return SnapshotToken(table, base_version, tuple(shards), pin, base_stamp, instant)
+
+
+def _next_stamp(data: ByteReader, flags: _Flags, some: _Flags, every: _Flags) -> bytes:
+    has_stamp = bool(flags & every)
+    if flags & some and not has_stamp:
+        has_stamp = data.take(1) != b"\0"
+    return data.take(STAMP_BYTES) if has_stamp else b""
 
 
 def _uuid_of(text: str) -> UUID | None:

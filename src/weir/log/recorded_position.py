@@ -15,7 +15,7 @@ from weir.format import layout
 from weir.log.read_lease import read_lease
 from weir.storage.interface import ObjectStore
 
-__all__ = ["entry_lost", "recorded_position"]
+__all__ = ["another_log", "entry_lost", "recorded_position"]
 
 _log = get_logger(__name__)
 
@@ -52,4 +52,22 @@ def entry_lost(store: ObjectStore, shard_id: UUID, position: int, recorded: int,
         where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
         hint="Acknowledged rows are gone: restore the entry from a backup. To continue without them, open a "
         "writer with takeover=True",
+    )
+
+
+def another_log(store: ObjectStore, shard_id: UUID, position: int) -> CorruptionError:
+    """Return the error that says that a log is not the one that a place to go on from was in.
+
+    Parameters
+    ----------
+    position : int
+        The position of the place.
+    """
+    return CorruptionError(
+        f"the log of shard {shard_id} up to position {position} is another one than it was when that place "
+        "to go on from was taken",
+        where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
+        hint="A backup was put in the place of the table, and what was written since up to that position has "
+        "not been read. Read the table anew and go on from there: with a new token, with a consumer that "
+        "was dropped and made anew, with a new checkpoint",
     )

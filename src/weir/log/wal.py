@@ -17,6 +17,7 @@ from weir.format.field_births import has_marks, stored_at
 from weir.format.ipc_framing import StreamSize, measure
 from weir.format.log_place import LogPlace
 from weir.format.shard_manifest import ShardManifest
+from weir.format.snapshot_token import entry_stamp
 from weir.format.wal_entry import WalEntry
 from weir.format.wal_trailer import TRAILER_BYTES, WalTrailer, read_trailer
 from weir.storage.interface import Bytes, ObjectStore
@@ -34,6 +35,8 @@ _DATA = "data"
 
 _SIZE_BYTES = 128
 """What the size of an entry counts for in the cache, its key included."""
+
+_NOTHING = StreamSize(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,30 @@ class Wal:
             return False
         return self._store.head(layout.wal_path(self._shard_id, position, ".lance")) is not None
 
+    def stamp(self, position: int) -> bytes | None:
+        """Return what a token has of the entry at a position, or None if there is no entry.
+
+        Takes as many requests as :meth:`exists`.
+        """
+        cached = self._remembered(position)
+        return self.stored_stamp(position) if cached is None else entry_stamp(cached.header.write_id)
+
+    def stored_stamp(self, position: int) -> bytes | None:
+        """As :meth:`stamp`, of what is stored, whatever this process remembers."""
+        for suffix in layout.WAL_SUFFIXES:
+            if suffix != ".arrow" and self._is_never_spec_suffix(position):
+                break
+            path = layout.wal_path(self._shard_id, position, suffix)
+            try:
+                trailer = stored_trailer(self._store, path)
+            except ObjectNotFoundError:
+                continue
+            except CorruptionError:
+                return b""  # whoever reads the entry says so
+            self._spec_suffix = suffix == ".lance"
+            return b"" if trailer is None else entry_stamp(trailer.write_id)
+        return None
+
     def _load(self, position: int, suffix: str) -> WalEntry | None:
         path = layout.wal_path(self._shard_id, position, suffix)
         try:
@@ -368,11 +395,11 @@ class Wal:
             return known
         cached = self._cache.get(self._key(position))
         entry = cached if isinstance(cached, WalEntry) else None
-        size = self._measure_stored(position) if entry is None else StreamSize(entry.num_rows, entry.nbytes)
+        size = self._measure_stored(position) if entry is None else _size(entry, entry.num_rows, entry.nbytes)
         if size is not None and not size.rows:
             # It is small, and may announce rows that were never in the log.
             entry = entry or self.read(position, remember=False)
-            size = StreamSize(0, 0) if entry is None else self._measure_published(entry)
+            size = _NOTHING if entry is None else self._measure_published(entry)
         if size is not None:
             self._cache.put(key, size, _SIZE_BYTES)
         return size
@@ -383,7 +410,7 @@ class Wal:
             try:
                 trailer = stored_trailer(self._store, path)
                 if trailer is not None:
-                    return StreamSize(trailer.rows, trailer.nbytes)
+                    return StreamSize(trailer.rows, trailer.nbytes, entry_stamp(trailer.write_id))
                 return measure(partial(self._store.get_range, path), where=self.where(position))
             except ObjectNotFoundError:
                 continue
@@ -395,7 +422,7 @@ class Wal:
             for name in entry.header.published
             for file in self._store.list(f"{layout.generation_path(self._shard_id, name)}/{_DATA}")
         )
-        return StreamSize(entry.header.published_rows, sum(file.size for file in files))
+        return _size(entry, entry.header.published_rows, sum(file.size for file in files))
 
     def _ahead(
         self, position: int, last: int | None, ask: Callable[[int], T | None], ahead: int = 1
@@ -431,3 +458,7 @@ class Wal:
                 raise
             return found
         return None
+
+
+def _size(entry: WalEntry, rows: int, nbytes: int) -> StreamSize:
+    return StreamSize(rows, nbytes, entry_stamp(entry.header.write_id))

@@ -22,6 +22,7 @@ from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken, instant_of
 from weir.log.manifest_store import read_manifest_version
+from weir.log.wal import Wal
 from weir.snapshots.capture import Cut, SnapshotCapture, cut_at
 from weir.snapshots.expiry import expired
 from weir.storage.interface import ObjectMeta, ObjectStore
@@ -109,7 +110,9 @@ def _shard_at(
     if position > covered and position not in entries and position != last:
         # It was collected, so it is unknown whether it existed by then.
         raise _gone(store, shard_id, "log", instant)
-    return cut_at(manifest, max(position, covered))
+    position = max(position, covered)
+    wal = Wal(store, shard_id, namespace=cut.base.namespace)
+    return cut_at(manifest, position, wal.stored_stamp(position) or b"" if position else b"")
 
 
 def _last_by(written: Mapping[int, datetime], instant: datetime, newest: int) -> int | None:

@@ -25,16 +25,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
-from weir.errors import ConflictError
+from weir.errors import ConflictError, CorruptionError
 from weir.format.shard_manifest import ShardManifest
-from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken, instant_of
-from weir.log.manifest_store import list_shards, read_latest_manifest
-from weir.log.recorded_position import entry_lost, recorded_position
+from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken, entry_stamp, instant_of
+from weir.log.manifest_store import list_shards, read_latest_manifest, read_manifest_version
+from weir.log.recorded_position import another_log, entry_lost, recorded_position
 from weir.log.wal import Wal, first_unflushed_position
 from weir.lsm.expired_rows import expiry_instant
 from weir.snapshots.shard_view import ShardView, is_another_history
@@ -48,6 +49,7 @@ U = TypeVar("U")
 
 _MAX_SECONDS = 30.0
 _MAX_ATTEMPTS = 16
+_MOST_STAMPS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,23 @@ class Cut:
         A manifest of every shard.
     positions : mapping of UUID to int
         The last log position that counts, of every shard.
+    entries : mapping of UUID to bytes
+        What a token has of the entries at these positions.
     """
 
     base: BaseTable
     manifests: Mapping[UUID, ShardManifest]
     positions: Mapping[UUID, int]
+    entries: Mapping[UUID, bytes]
+
+    def entry_at(self, shard_id: UUID, position: int) -> bytes:
+        """Return what a token has of an entry: empty unless it is the last that counts."""
+        return self.entries[shard_id] if position == self.positions[shard_id] else b""
 
     def token(self, pin: str | None = None) -> SnapshotToken:
         """Return the token of this state."""
         cuts = (
-            cut_at(manifest, self.positions[shard_id])
+            cut_at(manifest, self.positions[shard_id], self.entries[shard_id])
             for shard_id, manifest in sorted(self.manifests.items())
         )
         stamp = self.base.version_identity[:STAMP_BYTES]
@@ -79,8 +88,8 @@ class Cut:
         return SnapshotToken(self.base.identity, self.base.version, tuple(cuts), pin, stamp, instant)
 
 
-def cut_at(manifest: ShardManifest, position: int) -> ShardCut:
-    """Return the cut of a shard at a manifest and the last log position that counts."""
+def cut_at(manifest: ShardManifest, position: int, entry: bytes = b"") -> ShardCut:
+    """Return the cut of a shard at a manifest and the last log position that counts, with its entry."""
     return ShardCut(
         manifest.shard_id,
         manifest.version,
@@ -89,6 +98,7 @@ def cut_at(manifest: ShardManifest, position: int) -> ShardCut:
         position,
         # The state before the first manifest was never committed.
         manifest.write_id[:STAMP_BYTES] if manifest.version else b"",
+        entry,
     )
 
 
@@ -126,7 +136,10 @@ def token_of(snapshot: ReadSnapshot, read_at: datetime | None = None) -> Snapsho
     for view in sorted(snapshot.shards, key=lambda one: one.shard_id):
         # A published snapshot shows a shard without its log.
         end = max(view.last_position, first_unflushed_position(view.manifest) - 1)
-        cuts.append(cut_at(view.manifest, end))
+        last = view.last_entry
+        is_last = last is not None and last.position == end
+        entry = entry_stamp(last.entry.header.write_id) if last is not None and is_last else b""
+        cuts.append(cut_at(view.manifest, end, entry))
     base = snapshot.base
     stamp = base.version_identity[:STAMP_BYTES]
     instant = None if base.expiry is None else instant_of(snapshot.instant or read_at or expiry_instant())
@@ -181,7 +194,8 @@ class SnapshotCapture:
                 if not self._was_collected(newest, positions) and not _lacks_published(
                     manifests, newest, positions
                 ):
-                    return Cut(base, manifests, positions)
+                    entries = {one: logs[one].stamps.get(at, b"") for one, at in positions.items()}
+                    return Cut(base, manifests, positions, entries)
         raise ConflictError(
             f"the table changed during each of {_MAX_ATTEMPTS} attempts to capture a snapshot of it",
             where=self._store.uri,
@@ -200,6 +214,63 @@ class SnapshotCapture:
                 return True
             following = [(self._log_of(shard_id), positions[shard_id] + 1) for shard_id in shard_ids]
             return any(self._for_each(lambda one: one[0].exists(one[1]), following))
+
+    def refuse_another_log(self, cut: Cut, place: SnapshotToken) -> None:
+        """Refuse to go on from a place that was in another log: a backup was put in the place of the table.
+
+        The entry at its position tells. If it was collected, so does the manifest that the place names, if
+        that is stored; and if neither is, nothing does. Takes a round trip for every shard that
+        has another manifest than when this place in it was last met here.
+
+        Parameters
+        ----------
+        cut : Cut
+            The newest state, as just taken.
+        place : SnapshotToken
+            The place.
+
+        Raises
+        ------
+        CorruptionError
+            It was in another log.
+        """
+        with self._lock:
+            begins = [one for one in place.shards if one.shard_id in cut.manifests]
+            for error in self._for_each(partial(self._other_log, cut), begins):
+                if error is not None:
+                    raise error
+
+    def _other_log(self, cut: Cut, begin: ShardCut) -> CorruptionError | None:
+        shard_id, position, last = begin.shard_id, begin.position, cut.positions[begin.shard_id]
+        if position > last:
+            return entry_lost(self._store, shard_id, last + 1, position, "the place to go on from")
+        log = self._log_of(shard_id)
+        if not position or begin in log.met:
+            return None
+        found: bytes | None = log.stamps.get(position, b"")
+        if begin.entry and not found:
+            found = log.stored_stamp(position)
+            if found is None and not self._may_be_collected(cut.manifests[shard_id], position):
+                return entry_lost(self._store, shard_id, position, position, "the place to go on from")
+        is_same = found == begin.entry if found and begin.entry else self._may_follow(begin, cut)
+        if not is_same:
+            return another_log(self._store, shard_id, position)
+        log.meet(begin)
+        return None
+
+    def _may_be_collected(self, manifest: ShardManifest, position: int) -> bool:
+        if position > manifest.replay_after_wal_entry_position:
+            manifest = read_latest_manifest(self._store, manifest.shard_id, known=manifest) or manifest
+        return position <= manifest.replay_after_wal_entry_position
+
+    def _may_follow(self, begin: ShardCut, cut: Cut) -> bool:
+        """Whether the newest manifest may come after the one that a place names, if only that can tell."""
+        version, newest = begin.manifest_version, cut.manifests[begin.shard_id]
+        if not begin.stamp or version > newest.version:
+            return not begin.stamp
+        is_newest = version == newest.version
+        named = newest if is_newest else read_manifest_version(self._store, begin.shard_id, version)
+        return named is None or named.write_id.startswith(begin.stamp)
 
     def _state(self) -> tuple[BaseTable, dict[UUID, ShardManifest]]:
         """Return the newest base table and manifests that fit together."""
@@ -232,16 +303,14 @@ class SnapshotCapture:
 
     def _log(self, manifest: ShardManifest) -> _LogEnd:
         log = self._log_of(manifest.shard_id)
-        # Everything a manifest covers has been there, collected or not.
-        log.position = max(log.position, manifest.replay_after_wal_entry_position)
+        log.continue_at(manifest)
         return log
 
     def _log_of(self, shard_id: UUID) -> _LogEnd:
         log = self._logs.get(shard_id)
         if log is None:
-            recorded = recorded_position(self._store, shard_id)
             wal = Wal(self._store, shard_id, namespace=self._base.namespace)
-            log = self._logs[shard_id] = _LogEnd(wal, recorded)
+            log = self._logs[shard_id] = _LogEnd(wal, partial(recorded_position, self._store, shard_id))
         return log
 
     def _settled(self, logs: Mapping[UUID, _LogEnd], deadline: float) -> dict[UUID, int]:
@@ -270,7 +339,7 @@ class SnapshotCapture:
     def _refuse_lost(self, newest: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]) -> None:
         """Refuse a log that ends before what its lease says, unless a manifest covers all that."""
         for shard_id, position in positions.items():
-            recorded = self._logs[shard_id].recorded
+            recorded = self._log_of(shard_id).recorded
             manifest = newest.get(shard_id)
             covered = 0 if manifest is None else manifest.replay_after_wal_entry_position
             if max(position, covered) < recorded:
@@ -298,15 +367,42 @@ class SnapshotCapture:
 class _LogEnd:
     """How far the log of a shard has come."""
 
-    def __init__(self, wal: Wal, recorded: int) -> None:
+    def __init__(self, wal: Wal, ask_recorded: Callable[[], int]) -> None:
         self._wal = wal
-        # What something else says that the log has reached.
-        self.recorded = recorded
+        # What something else says that the log has reached: asked before the log.
+        self._ask_recorded = ask_recorded
+        self.recorded = ask_recorded()
         self.position = 0
+        # What a token has of entries, and the cuts that are known to be of this log. Another log has another
+        # manifest: it comes from a backup, and whoever writes to that has claimed the shard.
+        self.stamps: dict[int, bytes] = {}
+        self.met: set[ShardCut] = set()
+        self._manifest: ShardManifest | None = None
+        self._covered = 0
+
+    def continue_at(self, manifest: ShardManifest) -> None:
+        """Go on from what the newest manifest says."""
+        if manifest != self._manifest:
+            self._manifest = manifest
+            self.met.clear()
+            self.stamps.clear()
+        # Everything a manifest covers has been there, collected or not.
+        self._covered = manifest.replay_after_wal_entry_position
+        self.position = max(self.position, self._covered)
+
+    def meet(self, cut: ShardCut) -> None:
+        """Remember that a cut is of this log."""
+        if len(self.met) >= _MOST_STAMPS:
+            self.met.clear()
+        self.met.add(cut)
 
     def exists(self, position: int) -> bool:
         """Whether there is an entry at a position."""
         return self._wal.exists(position)
+
+    def stored_stamp(self, position: int) -> bytes | None:
+        """Return what a token has of an entry, as it is stored; None if it is gone."""
+        return self._wal.stored_stamp(position)
 
     def advance(self) -> int:
         """Look for newer entries and return the position of the last.
@@ -314,18 +410,36 @@ class _LogEnd:
         There are no gaps (invariant I3), so a long log is found the end of in few steps.
         """
         there, step = self.position, 1
-        while self._wal.exists(there + step):
+        while self._find(there + step):
             there += step
             step *= 2
         absent = there + step
         while absent - there > 1:
             middle = (there + absent) // 2
-            if self._wal.exists(middle):
+            if self._find(middle):
                 there = middle
             else:
                 absent = middle
+        if there and there not in self.stamps:
+            # Known by a manifest alone, or from before it.
+            stamp = self.stored_stamp(there)
+            if stamp is None and there > self._covered:
+                # What no generation covers is never collected: this is another log.
+                self.recorded = self._ask_recorded()
+                self.position = self._covered
+                return self.advance()
+            self.stamps[there] = stamp or b""
         self.position = there
         return there
+
+    def _find(self, position: int) -> bool:
+        stamp = self._wal.stamp(position)
+        if stamp is None:
+            return False
+        if len(self.stamps) >= _MOST_STAMPS:
+            self.stamps.pop(next(iter(self.stamps)))
+        self.stamps[position] = stamp
+        return True
 
 
 def _lacks_published(

@@ -25,6 +25,7 @@ __all__ = [
     "manifest_gone",
     "naming_what_is_gone",
     "wal_entry_gone",
+    "wal_entry_replaced",
 ]
 
 _HINT = (
@@ -57,6 +58,14 @@ def wal_entry_gone(store: ObjectStore, shard_id: UUID, position: int) -> Snapsho
     """Return the error that says that a log entry is gone."""
     path = layout.wal_path(shard_id, position)
     return expired(f"WAL entry {position} of shard {shard_id}", f"{store.uri}/{path}")
+
+
+def wal_entry_replaced(store: ObjectStore, shard_id: UUID, position: int) -> SnapshotExpiredError:
+    """Return the error that says that another log entry is where one was: a backup was restored."""
+    path = layout.wal_path(shard_id, position)
+    return expired(
+        f"WAL entry {position} of shard {shard_id}, in whose place another one is,", f"{store.uri}/{path}"
+    )
 
 
 def check_state(token: SnapshotToken, store: ObjectStore) -> None:

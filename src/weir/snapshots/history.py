@@ -113,7 +113,7 @@ def _lost(store: ObjectStore, shard_id: UUID, position: int, covered: int) -> Co
 def place_token(cut: Cut, positions: Mapping[UUID, int]) -> SnapshotToken:
     """Return the token of a place in the change feed, which names no state."""
     cuts = (
-        cut_at(before_the_first(manifest), positions[shard_id])
+        cut_at(before_the_first(manifest), positions[shard_id], cut.entry_at(shard_id, positions[shard_id]))
         for shard_id, manifest in sorted(cut.manifests.items())
     )
     return SnapshotToken(cut.base.identity, 0, tuple(cuts))
@@ -147,7 +147,10 @@ def state_token(
     rule = _rule_reached(cut, positions)
     version = _base_version(cut.base, cut, manifests, marks.swept_versions, rule)
     _refuse_gone_generations(cut.base, version, manifests, marks)
-    cuts = (cut_at(manifest, positions[shard_id]) for shard_id, manifest in manifests.items())
+    cuts = (
+        cut_at(manifest, positions[shard_id], cut.entry_at(shard_id, positions[shard_id]))
+        for shard_id, manifest in manifests.items()
+    )
     stamp = cut.base.version_identity[:STAMP_BYTES] if version == cut.base.version else b""
     return SnapshotToken(cut.base.identity, version, tuple(cuts), base_stamp=stamp)
 

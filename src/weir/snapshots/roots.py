@@ -28,11 +28,14 @@ class ShardRoot:
         A version of its manifest, with the generations that it lists; None if no manifest is needed.
     first_position : int
         The first log position that is needed, and all after it.
+    place : int, default 0
+        A log position whose entry tells that this is the log it was, 0 for none: kept, and not needed.
     """
 
     shard_id: UUID
     manifest_version: int | None
     first_position: int
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,10 @@ def consumer_root(consumer: FeedConsumer) -> Root:
     if consumer.before:
         shards = tuple(_state_of(cut) for cut in token.shards)
     else:
-        shards = tuple(ShardRoot(cut.shard_id, None, _next_position(cut)) for cut in token.shards)
+        shards = tuple(
+            ShardRoot(cut.shard_id, None, _next_position(cut), cut.position if cut.entry else 0)
+            for cut in token.shards
+        )
     base_version = token.base_version or None if consumer.before else None
     expires_at = consumer.updated_at + consumer.max_age
     return Root(f"consumer {consumer.name}", base_version, shards, True, expires_at)

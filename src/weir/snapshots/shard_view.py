@@ -59,6 +59,11 @@ class ShardView:
         return (self.shard_id, self.manifest.version, self.last_position)
 
     @property
+    def last_entry(self) -> PositionedEntry | None:
+        """The last entry that no generation of the manifest holds, if there is one."""
+        return self.tail[-1].entries[-1] if self.tail and self.tail[-1].entries else None
+
+    @property
     def tail_rows(self) -> int:
         """Rows in the WAL tail."""
         return sum(run.rows.num_rows for run in self.tail)
@@ -261,7 +266,7 @@ class ShardReader:
             raise AnotherHistoryError
 
     def _check_end(self, view: ShardView) -> None:
-        last = _last_entry(view)
+        last = view.last_entry
         if last is not None and not self._wal.stands(last.position, last.entry):
             if last.position < first_unflushed_position(self._newest(view.manifest)):
                 return
@@ -276,7 +281,7 @@ class ShardReader:
 
     def _remember(self, view: ShardView) -> None:
         """Keep a view, and what follows from it."""
-        self._store.engine.cache.put(self._seen_key, _Seen(view.manifest, _last_entry(view)), 512)
+        self._store.engine.cache.put(self._seen_key, _Seen(view.manifest, view.last_entry), 512)
         manifest = visible_generations(view.manifest, view.last_position)
         shown = view if manifest is view.manifest else replace(view, manifest=manifest)
         large = sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
@@ -349,7 +354,3 @@ def _refuse_another_history(view: ShardView, manifest: ShardManifest) -> None:
     """Refuse to continue a view with a manifest that cannot follow its own; makes no round trip."""
     if is_another_history(view.manifest, manifest):
         raise AnotherHistoryError
-
-
-def _last_entry(view: ShardView) -> PositionedEntry | None:
-    return view.tail[-1].entries[-1] if view.tail and view.tail[-1].entries else None

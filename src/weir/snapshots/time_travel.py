@@ -20,7 +20,7 @@ from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError, WeirError
 from weir.format.shard_manifest import ShardManifest
-from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.format.snapshot_token import ShardCut, SnapshotToken, entry_stamp
 from weir.log.manifest_store import read_latest_manifest, read_manifest_version
 from weir.log.replay import unflushed
 from weir.log.wal import Wal
@@ -28,7 +28,14 @@ from weir.lsm.log_tail import TailRun
 from weir.lsm.staged_rows import with_published_rows
 from weir.lsm.visible_generations import visible_generations
 from weir.snapshots.capture import is_cut_of
-from weir.snapshots.expiry import check_state, expired, explained, manifest_gone, wal_entry_gone
+from weir.snapshots.expiry import (
+    check_state,
+    expired,
+    explained,
+    manifest_gone,
+    wal_entry_gone,
+    wal_entry_replaced,
+)
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
@@ -155,6 +162,8 @@ def view_at(store: ObjectStore, base: BaseTable, cut: ShardCut) -> ShardView:
     read_to = entries[-1].position if entries else max(cut.first_position, 1) - 1
     if read_to < cut.position:
         raise wal_entry_gone(store, cut.shard_id, read_to + 1)
+    if entries and cut.entry and entry_stamp(entries[-1].entry.header.write_id) != cut.entry:
+        raise wal_entry_replaced(store, cut.shard_id, cut.position)
     schema = base.row_schema
     entries = list(unflushed(manifest, entries))
     # A feed's place may be past what was published after the manifest that it is read from.

@@ -145,16 +145,7 @@ class TableReader:
     @property
     def feed_source(self) -> FeedSource:
         """What a change feed of the table reads from."""
-        base = self.base
-        table = ChangeSource(
-            self._store,
-            base.identity,
-            base.row_schema,
-            base.primary_key,
-            base.merge_engine,
-            base.expiry,
-        )
-        return FeedSource(table, self._captures, self._states)
+        return FeedSource(ChangeSource.of(self.base), self._captures, self._states)
 
     def scan(
         self,

@@ -295,6 +295,9 @@ def _garbage_log(
         if held:
             kept.append(KeptObjects(f"{_entries(held)} from position {held[0]} on", roots.position_reason))
         covered = covered[: len(covered) - len(held)]
+    places = [position for position in covered if position in roots.places]
+    kept += [KeptObjects(_entries([one]), roots.places[one]) for one in places]
+    covered = [position for position in covered if position not in roots.places]
     guards = _guards_to_keep(state, terms)
     fences = [position for position in covered if position in guards]
     if fences:

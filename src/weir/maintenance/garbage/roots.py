@@ -109,6 +109,7 @@ class _Needs:
     position_reason: str = ""
     first_manifest: int | None = None
     manifest_reason: str = ""
+    places: dict[int, str] = field(default_factory=dict)
 
     def add_position(self, position: int, reason: str) -> None:
         if self.first_position is None or position < self.first_position:
@@ -172,6 +173,7 @@ def shard_roots(
             position_reason=need.position_reason,
             first_manifest=need.first_manifest,
             manifest_reason=need.manifest_reason,
+            places=need.places,
         )
         for shard_id, need in needs.items()
     }
@@ -188,6 +190,8 @@ def _add_root(
     details = None if root.base_version is None else details_at(base, root.base_version)
     for shard in root.shards:
         state = states.get(shard.shard_id)
+        if state is not None and shard.place:
+            needs[shard.shard_id].places.setdefault(shard.place, f"{root.holder} goes on after it")
         if state is None or shard.manifest_version is None:
             continue
         need = needs[shard.shard_id]

@@ -142,6 +142,8 @@ class ShardRoots:
         The lowest manifest version that a root needs.
     manifest_reason : str, default ""
         Which root that is.
+    places : mapping of int to str, default {}
+        Log positions whose entries tell roots that the log is the one they know, and which roots.
     """
 
     merged: int = 0
@@ -152,6 +154,7 @@ class ShardRoots:
     position_reason: str = ""
     first_manifest: int | None = None
     manifest_reason: str = ""
+    places: Mapping[int, str] = field(default_factory=dict)
 
 
 def coverage_of(merged: int, versions: Sequence[int], read: Callable[[int], ShardManifest]) -> Coverage:
