@@ -7,7 +7,7 @@ import pickle
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class Engine:
         """Read the batch that was written down last, as executors do."""
         assert self.reader is not None
         start, end = self._offset(self.done - 1), self.offsets[self.done]
-        text = pickle.dumps(reader_of(self.table, **self.options))
+        text = pickle.dumps(self.reader)
         found: list[Row] = []
         for part in self.reader.partitions(json.loads(start), json.loads(end)):
             for batch in pickle.loads(text).read(pickle.loads(pickle.dumps(part))):
@@ -413,3 +413,76 @@ def test_the_columns_of_a_stream_are_those_of_the_feed(tmp_path: Path) -> None:
     table = build(tmp_path / "t", None, fsync=False)
     names = reader_of(table)._schema.names
     assert names == [*SCHEMA.names, "_op", "_shard", "_position", "_epoch"]
+
+
+# --- Columns that are altered ------------------------------------------------------------------
+
+
+NUMBERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.int64())])
+ALTERATIONS: dict[str, tuple[list[dict[str, Any]], Row]] = {
+    "swapped": ([{"rename": {"a": "b", "b": "a"}}], {"a": 20, "b": 10}),
+    "made anew": ([{"drop": ["a"]}, {"add": [pa.field("a", pa.int64())]}], {"a": None, "b": 20}),
+    "added": ([{"add": [pa.field("c", pa.int64())]}], {"a": 10, "b": 20, "c": None}),
+    "widened": ([{"widen": {"a": pa.int64()}}], {"a": 10, "b": 20}),
+    "renamed": ([{"rename": {"a": "c"}}], {"c": 10, "b": 20}),
+}
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("altered", ALTERATIONS)
+def test_content_that_is_read_again_has_the_columns_of_the_changes(
+    tmp_path: Path, altered: str, merged: bool
+) -> None:
+    """It is that of a token, at which columns of the same names may have been others."""
+    table = weir.create(tmp_path / "t", NUMBERS, primary_key="id", fsync=False)
+    with table.writer(flush_on_close=merged) as writer:
+        writer.upsert([{"id": 1, "a": 10, "b": 20}])
+    if merged:
+        table.maintenance.merge()
+    engine = Engine(table, {})
+    engine.start()
+    assert engine.begin()
+    engine.crash()
+    steps, expected = ALTERATIONS[altered]
+    for step in steps:
+        weir.open(table.uri, fsync=False).alter(**step)
+    engine.table = weir.open(table.uri, fsync=False)
+    engine.start()
+    (row,) = engine.run()
+    assert {name: row[name] for name in row if not name.startswith("_")} == {"id": 1, **expected}
+    engine.done += 1
+    (values,) = engine.table.scan().to_table().to_pylist()
+    with engine.table.writer() as writer:
+        writer.upsert([{**values, "id": 2}])
+    ((row,),) = engine.batches()
+    assert {name: row[name] for name in row if not name.startswith("_")} == {"id": 2, **expected}
+
+
+@pytest.mark.parametrize("options", [{"schemaChange": "keep"}, {"columns": "id, value"}])
+def test_rows_expire_by_their_column_whatever_it_is_called_by_now(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    day = timedelta(days=1)
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("at", pa.timestamp("us")),
+            ("other", pa.timestamp("us")),
+            ("value", pa.int64()),
+        ]
+    )
+    table = weir.create(
+        tmp_path / "t", schema, primary_key="id", fsync=False, expire_by="at", expire_after=day
+    )
+    engine = Engine(table, options)
+    engine.start()
+    assert engine.batches() == [[]]
+    for old, new in (("at", "_"), ("other", "at"), ("_", "other")):
+        change: Any = {"path": old, "name": new}
+        lance.dataset(table.uri).alter_columns(change)
+    now = datetime.now(UTC).replace(tzinfo=None)
+    with weir.open(table.uri, fsync=False).writer() as writer:
+        writer.upsert([{"id": 1, "other": now, "at": now - 99 * day}])
+        writer.upsert([{"id": 2, "other": now - 99 * day, "at": now}])
+    assert weir.open(table.uri, fsync=False).scan().to_table()["id"].to_pylist() == [1]
+    assert [row["id"] for rows in engine.batches() for row in rows] == [1]

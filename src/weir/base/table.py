@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
@@ -44,8 +45,8 @@ from weir.format import append_only, expiry, merge_engine, recorded_key
 from weir.format.append_only import APPEND_ONLY, AppendOnly
 from weir.format.expiry import EXPIRY, Expiry
 from weir.format.features import KNOWN_FEATURES
-from weir.format.field_births import BeforeMarks, Births, unmarked_in, without_births
-from weir.format.field_ids import fingerprint, without_field_ids
+from weir.format.field_births import BeforeMarks, Births, births_of, unmarked_in, without_births
+from weir.format.field_ids import field_id, fingerprint, without_field_ids
 from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
 from weir.format.recorded_columns import sources_there
@@ -486,6 +487,30 @@ class BaseTable:
         """Return a rule that is among the writer defaults, if it is."""
         text = self._details.writer_config_defaults.get(key)
         return None if text is None else decode(text, self.field_ids, self._births, where=self.uri)
+
+    def rules_under(self, row_schema: pa.Schema) -> tuple[MergeEngine | None, Expiry | None]:
+        """Return :attr:`merge_engine` and :attr:`expiry` by the names that columns have at another version.
+
+        Parameters
+        ----------
+        row_schema : Schema
+            :attr:`row_schema` of the other version. If it has not the column by which rows expire, none do.
+
+        Raises
+        ------
+        SchemaError
+            If it has not a column by which the merge engine puts versions in order.
+        """
+        ids = {field.name: number for field in row_schema if (number := field_id(field)) is not None}
+        births, defaults = births_of(row_schema), self._details.writer_config_defaults
+        engine, expires = defaults.get(MERGE_ENGINE), None
+        if EXPIRY in defaults:
+            with suppress(SchemaError):
+                expires = expiry.decode(defaults[EXPIRY], ids, births, where=self.uri)
+        return (
+            None if engine is None else merge_engine.decode(engine, ids, births, where=self.uri),
+            expires,
+        )
 
     @property
     def has_recorded_key(self) -> bool:

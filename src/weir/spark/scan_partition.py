@@ -85,7 +85,7 @@ class ScanPartition(InputPartition):
         )
 
 
-def scan_partitions(location: TableLocation, plan: ScanPlan, rows: int) -> list[InputPartition]:
+def scan_partitions(location: TableLocation, plan: ScanPlan, rows: int) -> list[ScanPartition]:
     """Return the parts of a scan.
 
     Parameters

@@ -33,7 +33,8 @@ from weir.changes.range import ChangeRange
 from weir.changes.rows import check_names
 from weir.errors import InputError, OptionError, SchemaError
 from weir.format.field_births import births_of, same_birth
-from weir.format.field_ids import field_id
+from weir.format.field_ids import field_id, without_field_ids
+from weir.format.resolution import Resolution, resolve
 from weir.format.snapshot_token import SnapshotToken
 from weir.snapshots.consumers import read_consumer
 from weir.spark.read_options import LATEST, SNAPSHOT, StreamReadOptions
@@ -71,6 +72,27 @@ class ChangePartition(InputPartition):
     """
 
     changes: ChangeRange
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPartition(InputPartition):
+    """A part of the content that a stream begins with, read by one Spark task.
+
+    Parameters
+    ----------
+    part : ScanPartition
+        The part, with the columns that the table had then.
+    columns : Resolution
+        How the columns of the stream are made of them.
+    """
+
+    part: ScanPartition
+    columns: Resolution
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, with the columns of the stream."""
+        for batch in self.part.batches():
+            yield self.columns.apply(batch, where=self.part.location.uri)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -152,17 +174,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if "startingFrom" not in start:
             since = _token(start)
         elif end.get("content"):
-            names = [name for name in self._schema.names if name not in _ADDED.names]
-            plan = self._table.scan(names or None, at=until).plan()
-            return scan_partitions(self._options.location, plan, self._options.rows_per_partition)
+            return self._content(until)
         else:
             since = _token(end, "since")
         ranges = self._table.changes(since, until=until, before=self._options.before_image).plan().ranges
+        if not ranges:
+            return []
         # With the columns that Spark expects, whatever was altered since the stream began.
-        return [
-            ChangePartition(replace(one, source=replace(one.source, row_schema=self._row_schema)))
-            for one in ranges
-        ]
+        engine, expiry = self._table.internals.base.rules_under(self._row_schema)
+        source = replace(ranges[0].source, row_schema=self._row_schema, merge_engine=engine, expiry=expiry)
+        return [ChangePartition(replace(one, source=source)) for one in ranges]
+
+    def _content(self, at: SnapshotToken) -> Sequence[InputPartition]:
+        """Return the parts of the content of the table, with the columns that Spark expects."""
+        names = [name for name in self._schema.names if name not in _ADDED.names]
+        there = self._table.internals.reader.at(at).base.row_schema
+        columns = resolve(there, self._row_schema).select(names)
+        plan = self._table.scan(columns.source_names or None, at=at).plan()
+        parts = scan_partitions(self._options.location, plan, self._options.rows_per_partition)
+        shown = replace(columns, schema=without_field_ids(columns.schema))
+        return [ContentPartition(part, shown) for part in parts]
 
     @property
     def _row_schema(self) -> pa.Schema:
@@ -198,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, in order."""
         convert = SparkBatches(self._schema).convert
-        if isinstance(partition, ScanPartition):
+        if isinstance(partition, ContentPartition):
             operation = INSERT if self._options.before_image else "upsert"
             yield from (convert(_as_changes(batch, operation)) for batch in partition.batches())
         elif isinstance(partition, ChangePartition):
