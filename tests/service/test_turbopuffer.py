@@ -219,6 +219,20 @@ def test_several_queries_see_one_state(client: Any, name: str) -> None:
     assert [row.id for row in fused.rows] == sorted(scores, key=lambda one: -scores[one])
     assert np.allclose([row["$dist"] for row in fused.rows], sorted(scores.values(), reverse=True))
 
+    def first(**most: Any) -> list[int]:
+        options = {"rerank_by": ("RRF",), "extra_body": most}
+        [found] = namespace.multi_query(queries=queries, **options).results
+        return [row.id for row in found.rows]
+
+    ranked = [row.id for row in fused.rows]
+    assert first(limit={"total": 2}) == first(top_k=2) == first(limit=2) == ranked[:2]
+    assert first(top_k=1, offset=1) == ranked[1:2]
+    for refused in ({"top_k": 1, "limit": 1}, {"limit": {"total": 1, "per": {}}}, {"top_k": 0}):
+        with pytest.raises(turbopuffer.BadRequestError):
+            first(**refused)
+    with pytest.raises(turbopuffer.BadRequestError, match="go with rerank_by"):
+        namespace.multi_query(queries=queries, extra_body={"top_k": 1})
+
 
 def test_one_ranking_of_several_shows_of_each_document_what_any_of_them_does(client: Any, name: str) -> None:
     namespace = client.namespace(name)

@@ -157,8 +157,8 @@ def _state(value: object) -> State:
 def _fusion(body: Mapping[str, Any], queries: Sequence[Query]) -> Fusion | None:
     value = body.get("rerank_by")
     if value is None:
-        if body.get("limit") is not None or body.get("offset") is not None:
-            raise InputError("limit and offset of several queries go with rerank_by")
+        if any(body.get(name) is not None for name in ("limit", "top_k", "offset")):
+            raise InputError("limit, top_k and offset of several queries go with rerank_by")
         return None
     if isinstance(value, dict) or (isinstance(value, list) and value[:1] != ["RRF"]):
         raise UnsupportedError("rerank_by is offered as RRF, and not by a model")
@@ -171,12 +171,17 @@ def _fusion(body: Mapping[str, Any], queries: Sequence[Query]) -> Fusion | None:
     parsed = tuple(number(one, "a weight") for one in sequence(weights, "weights")) if weights else ()
     if weights is not None and (len(parsed) != len(queries) or min(parsed, default=0) <= 0):
         raise InputError("weights has a positive number for each query")
-    limit = body.get("limit")
-    total = limit.get("total") if isinstance(limit, dict) else limit
+    limit, name = body.get("limit"), "limit" if body.get("top_k") is None else "top_k"
+    if limit is not None and name == "top_k":
+        raise InputError("several queries have top_k or limit, and not both")
+    if isinstance(limit, dict):
+        known_only(limit, frozenset({"total"}), "limit of several queries")
+        limit = limit.get("total")
+    most = {"limit": limit, "top_k": body.get("top_k")}
     return Fusion(
         weights=parsed or (1.0,) * len(queries),
         constant=whole(options, "rank_constant", 1, 1_000_000, 60),
-        limit=whole({"limit": total}, "limit", 1, MOST_ROWS, max(query.limit.total for query in queries)),
+        limit=whole(most, name, 1, MOST_ROWS, max(query.limit.total for query in queries)),
         offset=whole(body, "offset", 0, MOST_ROWS, 0),
     )
 
