@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import itertools
 import struct
 import threading
 import time
@@ -26,6 +27,8 @@ from weir.engine.cancellation import check_cancelled
 from weir.errors import KeyNotFoundError, ReadCancelledError
 from weir.namespaces.reading import Reading
 from weir.service.keys.store import KeyStore
+from weir.service.body import Bodies, HeldBody
+from weir.service.keys.key import new_key
 from weir.service.options import ServiceOptions
 from weir.service.request_threads import RequestThreads
 from weir.storage.local import LocalStore
@@ -464,6 +467,78 @@ def stream(table: pa.Table, packed: str | None = None) -> bytes:
 def shared(rows: int) -> pa.DictionaryArray:
     """A long text that rows share."""
     return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array(["x" * 100_000]))
+
+@pytest.mark.parametrize(
+    ("own", "asked", "is_covered"),
+    [
+        (["*"], ["a*"], True),
+        ([], [], True),
+        (["team-*"], [], False),
+        (["team-*"], ["*"], False),
+        (["team-*"], ["team-*"], True),
+        (["team-*"], ["team-a", "team-b-*"], True),
+        (["team-*"], ["team-a", "other"], False),
+        (["team-*"], ["t*"], False),
+        (["team-?*"], ["team-a*"], False),
+        (["t[e]am-*"], ["t[e]am-1"], False),
+        (["a", "b"], ["b"], True),
+        (["!secret-*"], [], False),
+        (["!secret-*"], ["!secret-*"], True),
+        (["!secret-*"], ["docs"], True),
+        (["!secret-*"], ["secret-docs"], False),
+        (["*", "!secret-*"], ["*"], False),
+        (["*", "!secret-*"], ["d*", "!secret-*", "!more"], True),
+    ],
+)
+def test_a_key_covers_what_cannot_reach_beyond_its_globs(
+    own: list[str], asked: list[str], is_covered: bool
+) -> None:
+    key = new_key("own", "admin", own)[0]
+    assert key.covers(asked) == is_covered
+    if is_covered:
+        narrower = new_key("asked", "admin", asked)[0]
+        names = ["".join(one) for length in range(4) for one in itertools.product("ab-", repeat=length)]
+        names += [f"{stem}{name}" for stem in ("team-", "secret-", "docs") for name in names[:13]]
+        assert all(key.may_see(name) for name in names if narrower.may_see(name))
+
+
+def test_an_admin_with_globs_manages_no_keys_beyond_them(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    admin_key, admin = root.keys.create("team", "admin", ["team-*"])
+    beyond, _ = root.keys.create("all", "reader")
+    within, _ = root.keys.create("one", "reader", ["team-1"])
+    keys = "/v1/security/keys"
+    assert {one["key_id"] for one in root.ask("GET", keys, key=admin)[1]["keys"]} == {admin_key.id, within.id}
+    for globs in (None, ["*"], ["team-*", "other"]):
+        status, told = root.ask("POST", keys, {"name": "n", "role": "admin", "namespaces": globs}, admin)
+        assert (status, told["code"]) == (403, "forbidden")
+    made = root.ask("POST", keys, {"name": "n", "role": "admin", "namespaces": ["team-2*"]}, admin)
+    assert made[0] == 201
+    assert root.ask("POST", f"{keys}/{beyond.id}/rotate", {}, admin)[0] == 404
+    assert root.ask("DELETE", f"{keys}/{beyond.id}", key=admin)[0] == 404
+    assert root.ask("POST", f"{keys}/{within.id}/rotate", {}, admin)[0] == 201
+    assert root.ask("DELETE", f"{keys}/{within.id}", key=admin)[0] == 200
+    assert root.ask("PATCH", "/v1/config/query", {"default_top_k": 5}, admin)[0] == 403
+    assert beyond.id in {one.id for one in root.keys.list()}
+
+
+def test_a_key_that_is_rotated_ends_when_it_did_before(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    key, _ = root.keys.create("short", "reader", expires=timedelta(days=30))
+    path = f"/v1/security/keys/{key.id}/rotate"
+    assert root.ask("POST", path, {}, root.admin)[0] == 201
+    assert root.keys.get(key.id).expires_at == key.expires_at
+    assert root.ask("POST", path, {"expires_in_secs": 60}, root.admin)[0] == 201
+    until = root.keys.get(key.id).expires_at
+    assert until is not None
+    assert key.expires_at is not None
+    assert until < key.expires_at
+    over, _ = root.keys.create("over", "reader", expires=timedelta(microseconds=1))
+    status, told = root.ask("POST", f"/v1/security/keys/{over.id}/rotate", {}, root.admin)
+    assert (status, "has expired" in told["error"]) == (400, True)
+    status, _ = root.ask("POST", f"/v1/security/keys/{over.id}/rotate", {"expires_in_secs": 60}, root.admin)
+    assert status == 201
+
 
 
 def viewed(rows: int) -> pa.StringViewArray:

@@ -532,6 +532,16 @@ def test_what_queries_go_by_is_configured(http: httpx2.Client) -> None:
     assert http.put(path, json=before).json() == before
 
 
+def test_what_several_processes_configure_at_once_holds(tmp_path: Path) -> None:
+    one, other = Root(tmp_path), Root(tmp_path)
+    path = "/v1/config/query"
+    before = one.ask("GET", path)[1]
+    assert other.ask("PATCH", path, {"default_top_k": 5})[1] == {**before, "default_top_k": 5}
+    both = {**before, "default_top_k": 5, "default_nprobe": 7}
+    assert one.ask("PATCH", path, {"default_nprobe": 7})[1] == both
+    assert one.ask("GET", path)[1] == both
+
+
 def test_a_deletion_may_be_asked_for_again(http: httpx2.Client, place: str) -> None:
     assert [http.delete(place).status_code for _ in range(2)] == [202, 202]
     assert refused(http.post(f"{place}/query", json={"vector": [0.0, 0.0]})) == (410, "NAMESPACE_DELETING")

@@ -300,6 +300,12 @@ class Service:
             How long to wait for background work. Default: until it ends.
 
         Returns
+    def admin_of(self, call: Call, namespaces: Sequence[str]) -> None:
+        """Refuse callers that are not administrators of all that some globs take; none take everything."""
+        self.admin(call)
+        if not call.key.covers(namespaces):
+            raise Refusal(403, "forbidden", "the key is for fewer namespaces")
+
         -------
         bool
             Whether all of it has ended.

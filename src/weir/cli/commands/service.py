@@ -93,7 +93,14 @@ def create_key(
 def rotate_key(
     root: Root,
     id: KeyId,
-    expires: Expires = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long the key is valid from now on: 12h, 30d. Default: until it was valid before.",
+            show_default=False,
+        ),
+    ] = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
 ) -> None:

@@ -71,6 +71,20 @@ class Key:
             return False
         return not taken or any(fnmatchcase(namespace, glob) for glob in taken)
 
+    def covers(self, namespaces: Sequence[str]) -> bool:
+        """Whether every namespace that some globs take is certainly one that the key may use."""
+        if not self.namespaces:
+            return True
+        is_excluded = {glob for glob in self.namespaces if glob.startswith("!")} <= {*namespaces}
+        taken = [glob for glob in namespaces if not glob.startswith("!")] or ["*"]
+        own = [glob for glob in self.namespaces if not glob.startswith("!")] or ["*"]
+        return all(
+            self.may_see(glob)
+            if _is_plain(glob)
+            else is_excluded and any(_is_within(glob, one) for one in own)
+            for glob in taken
+        )
+
     @property
     def may_write(self) -> bool:
         """Whether it may write."""
@@ -137,6 +151,17 @@ def new_key(
         expires_at=None if expires is None else now + expires,
     )
     return key, f"weir_{key.id}_{secret}"
+
+
+def _is_plain(glob: str) -> bool:
+    """Whether a glob takes one namespace, of its own name."""
+    return not any(sign in glob for sign in "*?[")
+
+
+def _is_within(glob: str, wider: str) -> bool:
+    """Whether a glob is the same as another one, or begins with what the other one's ``*`` follows."""
+    stem = wider.removesuffix("*")
+    return glob == wider or (stem != wider and _is_plain(stem) and glob.startswith(stem))
 
 
 def split(text: str) -> tuple[str, str] | None:

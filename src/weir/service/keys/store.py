@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from weir.errors import KeyNotFoundError, ObjectNotFoundError, PreconditionError
+from weir.errors import KeyNotFoundError, ObjectNotFoundError, OptionError, PreconditionError
 from weir.service.keys.key import Key, decode, encode, new_key, split
 from weir.storage.interface import ObjectStore
 
@@ -51,10 +52,19 @@ class KeyStore:
     def rotate(self, id: str, expires: timedelta | None = None) -> tuple[Key, str]:
         """Replace the secret of a key; the old one is no longer valid.
 
+        Parameters
+        ----------
+        id : str
+            The id of the key.
+        expires : timedelta, optional
+            For how long it is valid from now on. Default: until the moment that it was valid until before.
+
         Raises
         ------
         KeyNotFoundError
             If there is no such key, or it is being rotated or revoked concurrently.
+        OptionError
+            If it has expired, and nothing says for how long the new one is valid.
         """
         self.get(id)
         path = _path(id)
@@ -63,6 +73,14 @@ class KeyStore:
             with self._store.naming(path) as where:
                 before = decode(bytes(memoryview(stored)), where)
             key, text = new_key(before.name, before.role, before.namespaces, expires, before.id)
+            if expires is None:
+                if before.is_expired(datetime.now(UTC)):
+                    raise OptionError(
+                        f"the key {id} has expired",
+                        where="expires",
+                        hint="Say for how long the new one is valid",
+                    )
+                key = replace(key, expires_at=before.expires_at)
             self._store.compare_and_swap(path, encode(key), version)
         except (ObjectNotFoundError, PreconditionError) as error:
             raise KeyNotFoundError(f"the key {id!r:.40} has just been changed by another process") from error

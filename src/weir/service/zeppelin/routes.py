@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,10 +19,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weir.errors import (
+    ConflictError,
     InputError,
+    KeyNotFoundError,
     NamespaceNotFoundError,
     ObjectExistsError,
     ObjectNotFoundError,
+    PreconditionError,
     UnsupportedError,
     WeirError,
 )
@@ -65,6 +69,9 @@ _KNOBS = {
     "bm25_max_full_scan_vectors": 100_000,
     "bm25_max_full_scan_clusters": 500,
 }
+_MOST = {"default_top_k": 10_000, "default_nprobe": 256}
+_CONFIG = "config/query.json"
+_ATTEMPTS = 64
 _PROFILES = {"low_latency": 131_072, "balanced": 1_048_576, "low_cost": 4_194_304}
 _SWITCHED_OFF = {
     "principals": "rbac",
@@ -565,15 +572,30 @@ class _Calls:
         seen, knobs = self._known_knobs
         if time.monotonic() - seen > 2.0:
             try:
-                knobs = {**_KNOBS, **json.loads(bytes(memoryview(self._store.get("config/query.json"))))}
+                knobs = _knobs_of(self._store.get(_CONFIG))
             except ObjectNotFoundError:
+    def _changed_knobs(self, changed: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+        """Replace the stored defaults by others made of them, which nobody else has changed meanwhile."""
+        for _ in range(_ATTEMPTS):
+            with suppress(ObjectExistsError, PreconditionError):
+                try:
+                    stored, version = self._store.get_with_version(_CONFIG)
+                except ObjectNotFoundError:
+                    knobs = changed(_KNOBS)
+                    self._store.put_if_absent(_CONFIG, json.dumps(knobs).encode())
+                else:
+                    knobs = changed(_knobs_of(stored))
+                    self._store.compare_and_swap(_CONFIG, json.dumps(knobs).encode(), version)
+                return knobs
+        raise ConflictError("the defaults of queries change all the time", hint="Try again")
+
                 knobs = dict(_KNOBS)
             self._known_knobs = (time.monotonic(), knobs)
         return knobs
 
     async def config(self, request: HttpRequest, call: Call) -> Response:
         """Show the query defaults."""
-        self._service.admin(call)
+        self._service.admin_of(call, ())
         return json_answer(await self._service.run(self._knobs))
 
     async def change_config(self, request: HttpRequest, call: Call) -> Response:
@@ -581,25 +603,32 @@ class _Calls:
         self._service.admin(call)
         body = await self._body(request)
         known_only(body, members(shapes.Config), "the configuration of queries")
-        knobs = dict(await self._service.run(self._knobs))
         profile = body.get("cost_latency_profile")
         if profile is not None:
             if body.get("rerank_coalesce_gap_bytes") is not None:
                 raise InputError("rerank_coalesce_gap_bytes and cost_latency_profile are not said together")
             profile = chosen(profile, _PROFILES, "cost_latency_profile")
-            knobs["rerank_coalesce_gap_bytes"] = _PROFILES[profile]
-        for name in _KNOBS:
-            most = {"default_top_k": 10_000, "default_nprobe": 256}.get(name, 2**40)
-            knobs[name] = whole(body, name, int(name.startswith("default")), most, knobs[name])
-        await self._service.run(self._store.put, "config/query.json", json.dumps(knobs).encode())
+
+        def changed(knobs: Mapping[str, Any]) -> dict[str, Any]:
+            before = {**knobs}
+            if profile is not None:
+                before["rerank_coalesce_gap_bytes"] = _PROFILES[profile]
+            return {
+                name: whole(body, name, int(name.startswith("default")), _MOST.get(name, 2**40), before[name])
+                for name in _KNOBS
+            }
+
+        knobs = await self._service.run(self._changed_knobs, changed)
         self._known_knobs = (0.0, knobs)
         self._service.audit(call, "config.query", "queries")
         return json_answer(knobs)
 
     async def keys(self, request: HttpRequest, call: Call) -> Response:
-        """List the keys."""
+        """List the keys for no more namespaces than that of the caller."""
         self._service.admin(call)
-        keys = await self._service.run(self._service.keys.list)
+        keys = [
+            key for key in await self._service.run(self._service.keys.list) if call.key.covers(key.namespaces)
+        ]
         now = datetime.now(UTC)
         return json_answer(
             {
@@ -623,8 +652,10 @@ class _Calls:
         )
 
     async def create_key(self, request: HttpRequest, call: Call) -> Response:
-        """Create a key."""
+        """Create a key, for no more namespaces than that of the caller."""
         self._service.admin(call)
+        namespaces = names(given(body, "namespaces", []), "namespaces")
+        self._service.admin_of(call, namespaces)
         body = await self._body(request)
         if "principal_id" in body:
             raise _disabled("rbac")
@@ -634,10 +665,18 @@ class _Calls:
             self._service.keys.create,
             body.get("name"),
             body.get("role"),
-            names(given(body, "namespaces", []), "namespaces"),
+            namespaces,
             timedelta(seconds=seconds) if seconds else None,
         )
         self._service.audit(call, "key.create", key.id)
+    async def _key_id(self, request: HttpRequest, call: Call) -> str:
+        """Return the id of a key, if it is for no more namespaces than that of the caller."""
+        id: str = request.path_params["key_id"]
+        key = await self._service.run(self._service.keys.get, id)
+        if not call.key.covers(key.namespaces):
+            raise KeyNotFoundError(f"there is no key {id!r:.40}")
+        return id
+
         return json_answer(
             {"id": key.id, "key": text, "key_id": key.id, "api_key": text, "policy_version": 1}, 201
         )
@@ -650,7 +689,7 @@ class _Calls:
         if body.get("overlap_secs"):
             raise UnsupportedError("an overlap of a key's texts")
         seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
-        id = request.path_params["key_id"]
+        id = await self._key_id(request, call)
         expires = timedelta(seconds=seconds) if seconds else None
         key, text = await self._service.run(self._service.keys.rotate, id, expires)
         self._service.audit(call, "key.rotate", key.id)
@@ -669,13 +708,17 @@ class _Calls:
     async def revoke_key(self, request: HttpRequest, call: Call) -> Response:
         """Revoke a key."""
         self._service.admin(call)
-        id = request.path_params["key_id"]
+        id = await self._key_id(request, call)
         await self._service.run(self._service.keys.revoke, id)
         self._service.audit(call, "key.revoke", id)
         return json_answer({"key_id": id, "policy_version": 1})
 
     async def disabled(self, request: HttpRequest, call: Call) -> Response:
         """Report that a part of the dialect is disabled."""
+def _knobs_of(stored: Any) -> dict[str, Any]:
+    return {**_KNOBS, **json.loads(bytes(memoryview(stored)))}
+
+
         feature = next(part for part in reversed(request.url.path.split("/")) if part in _SWITCHED_OFF)
         raise _disabled(_SWITCHED_OFF[feature])
 
