@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -26,9 +27,9 @@ from tests.service.test_planted_bugs import Root
 from weir.engine.cancellation import check_cancelled
 from weir.errors import KeyNotFoundError, ReadCancelledError
 from weir.namespaces.reading import Reading
-from weir.service.keys.store import KeyStore
 from weir.service.body import Bodies, HeldBody
 from weir.service.keys.key import new_key
+from weir.service.keys.store import KeyStore
 from weir.service.options import ServiceOptions
 from weir.service.request_threads import RequestThreads
 from weir.storage.local import LocalStore
@@ -373,6 +374,80 @@ def test_a_body_that_is_packed_in_parts_is_taken_whole(tmp_path: Path) -> None:
     assert root.values("docs") == {1: 1, 2: 2, 3: 3}
 
 
+def test_bodies_wait_for_each_other_and_none_of_them_for_ever() -> None:
+    bodies, most, piece = Bodies(1_000), 0, 100
+
+    async def answered(pieces: int) -> None:
+        nonlocal most
+        body = HeldBody()
+        for _ in range(pieces):
+            await bodies.take(body, piece)
+            most = max(most, bodies.held)
+            await asyncio.sleep(0)
+        bodies.free(body)
+
+    async def many() -> None:
+        # Together they would hold six times as much, and none of them is done before it has all of its own.
+        await asyncio.wait_for(asyncio.gather(*(answered(3 + at % 5) for at in range(64))), 60)
+
+    asyncio.run(many())
+    assert (bodies.held, most) == (0, most)
+    assert 1_000 <= most <= 1_000 + 7 * piece
+
+
+def test_a_request_that_is_given_up_leaves_its_room_to_others(tmp_path: Path) -> None:
+    root = root_with(tmp_path, request_timeout=0.5, memory=1, max_request_bytes=4_096)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b" " * 4_000
+        await asyncio.sleep(60)
+
+    async def asked() -> list[int]:
+        transport = httpx2.ASGITransport(app=root.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as http:
+            headers = {"authorization": f"Bearer {root.admin}"}
+            bodies = [endless() for _ in range(3)] + [msgspec.json.encode(RANK)] * 64
+            answers = await asyncio.gather(
+                *(http.post(QUERY, content=body, headers=headers) for body in bodies)
+            )
+            return [one.status_code for one in answers]
+
+    statuses = asyncio.run(asked())
+    assert {*statuses[:3]} == {503}
+    assert root.service.bodies.held == 0
+    assert root.ask("POST", QUERY, RANK)[0] == 200
+
+
+def test_many_requests_at_once_are_answered_with_room_for_one_body(tmp_path: Path) -> None:
+    root = root_with(tmp_path, memory=1, max_request_bytes=300_000)
+    held = []
+    take = root.service.bodies.take
+
+    async def noted(body: HeldBody, size: int) -> None:
+        await take(body, size)
+        held.append(root.service.bodies.held)
+
+    root.service.bodies.take = noted  # type: ignore[method-assign]
+
+    async def asked() -> list[int]:
+        transport = httpx2.ASGITransport(app=root.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://weir") as http:
+            headers = {"authorization": f"Bearer {root.admin}", "content-encoding": "gzip"}
+            rows = [
+                gzip.compress(msgspec.json.encode({"upsert_rows": [{"id": at, "text": "x" * 200_000}]}))
+                for at in range(64)
+            ]
+            answers = await asyncio.gather(
+                *(http.post("/v2/namespaces/large", content=one, headers=headers) for one in rows)
+            )
+            return [one.status_code for one in answers]
+
+    assert asyncio.run(asked()) == [200] * 64
+    assert max(held) <= 2 * 300_000
+    assert root.service.bodies.held == 0
+    assert root.namespaces.namespace("large").count() == 64
+
+
 # ---- keys --------------------------------------------------------------------------------------------------
 
 
@@ -391,6 +466,78 @@ def test_a_key_is_not_for_what_its_globs_leave_out(tmp_path: Path) -> None:
         for name in ("docs", "secret-docs"):
             status = root.ask("POST", f"/v2/namespaces/{name}/query", RANK, key)[0]
             assert status == (200 if name in seen else 403)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "is_covered"),
+    [
+        (["*"], ["a*"], True),
+        ([], [], True),
+        (["team-*"], [], False),
+        (["team-*"], ["*"], False),
+        (["team-*"], ["team-*"], True),
+        (["team-*"], ["team-a", "team-b-*"], True),
+        (["team-*"], ["team-a", "other"], False),
+        (["team-*"], ["t*"], False),
+        (["team-?*"], ["team-a*"], False),
+        (["t[e]am-*"], ["t[e]am-1"], False),
+        (["a", "b"], ["b"], True),
+        (["!secret-*"], [], False),
+        (["!secret-*"], ["!secret-*"], True),
+        (["!secret-*"], ["docs"], True),
+        (["!secret-*"], ["secret-docs"], False),
+        (["*", "!secret-*"], ["*"], False),
+        (["*", "!secret-*"], ["d*", "!secret-*", "!more"], True),
+    ],
+)
+def test_a_key_covers_what_cannot_reach_beyond_its_globs(
+    own: list[str], asked: list[str], is_covered: bool
+) -> None:
+    key = new_key("own", "admin", own)[0]
+    assert key.covers(asked) == is_covered
+    if is_covered:
+        narrower = new_key("asked", "admin", asked)[0]
+        names = ["".join(one) for length in range(4) for one in itertools.product("ab-", repeat=length)]
+        names += [f"{stem}{name}" for stem in ("team-", "secret-", "docs") for name in names[:13]]
+        assert all(key.may_see(name) for name in names if narrower.may_see(name))
+
+
+def test_an_admin_with_globs_manages_no_keys_beyond_them(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    admin_key, admin = root.keys.create("team", "admin", ["team-*"])
+    beyond, _ = root.keys.create("all", "reader")
+    within, _ = root.keys.create("one", "reader", ["team-1"])
+    keys = "/v1/security/keys"
+    assert {one["key_id"] for one in root.ask("GET", keys, key=admin)[1]["keys"]} == {admin_key.id, within.id}
+    for globs in (None, ["*"], ["team-*", "other"]):
+        status, told = root.ask("POST", keys, {"name": "n", "role": "admin", "namespaces": globs}, admin)
+        assert (status, told["code"]) == (403, "forbidden")
+    made = root.ask("POST", keys, {"name": "n", "role": "admin", "namespaces": ["team-2*"]}, admin)
+    assert made[0] == 201
+    assert root.ask("POST", f"{keys}/{beyond.id}/rotate", {}, admin)[0] == 404
+    assert root.ask("DELETE", f"{keys}/{beyond.id}", key=admin)[0] == 404
+    assert root.ask("POST", f"{keys}/{within.id}/rotate", {}, admin)[0] == 201
+    assert root.ask("DELETE", f"{keys}/{within.id}", key=admin)[0] == 200
+    assert root.ask("PATCH", "/v1/config/query", {"default_top_k": 5}, admin)[0] == 403
+    assert beyond.id in {one.id for one in root.keys.list()}
+
+
+def test_a_key_that_is_rotated_ends_when_it_did_before(tmp_path: Path) -> None:
+    root = root_with(tmp_path)
+    key, _ = root.keys.create("short", "reader", expires=timedelta(days=30))
+    path = f"/v1/security/keys/{key.id}/rotate"
+    assert root.ask("POST", path, {}, root.admin)[0] == 201
+    assert root.keys.get(key.id).expires_at == key.expires_at
+    assert root.ask("POST", path, {"expires_in_secs": 60}, root.admin)[0] == 201
+    until = root.keys.get(key.id).expires_at
+    assert until is not None
+    assert key.expires_at is not None
+    assert until < key.expires_at
+    over, _ = root.keys.create("over", "reader", expires=timedelta(microseconds=1))
+    status, told = root.ask("POST", f"/v1/security/keys/{over.id}/rotate", {}, root.admin)
+    assert (status, "has expired" in told["error"]) == (400, True)
+    status, _ = root.ask("POST", f"/v1/security/keys/{over.id}/rotate", {"expires_in_secs": 60}, root.admin)
+    assert status == 201
 
 
 def test_keys_end_by_themselves_and_when_another_process_says_so(tmp_path: Path) -> None:
@@ -467,78 +614,6 @@ def stream(table: pa.Table, packed: str | None = None) -> bytes:
 def shared(rows: int) -> pa.DictionaryArray:
     """A long text that rows share."""
     return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array(["x" * 100_000]))
-
-@pytest.mark.parametrize(
-    ("own", "asked", "is_covered"),
-    [
-        (["*"], ["a*"], True),
-        ([], [], True),
-        (["team-*"], [], False),
-        (["team-*"], ["*"], False),
-        (["team-*"], ["team-*"], True),
-        (["team-*"], ["team-a", "team-b-*"], True),
-        (["team-*"], ["team-a", "other"], False),
-        (["team-*"], ["t*"], False),
-        (["team-?*"], ["team-a*"], False),
-        (["t[e]am-*"], ["t[e]am-1"], False),
-        (["a", "b"], ["b"], True),
-        (["!secret-*"], [], False),
-        (["!secret-*"], ["!secret-*"], True),
-        (["!secret-*"], ["docs"], True),
-        (["!secret-*"], ["secret-docs"], False),
-        (["*", "!secret-*"], ["*"], False),
-        (["*", "!secret-*"], ["d*", "!secret-*", "!more"], True),
-    ],
-)
-def test_a_key_covers_what_cannot_reach_beyond_its_globs(
-    own: list[str], asked: list[str], is_covered: bool
-) -> None:
-    key = new_key("own", "admin", own)[0]
-    assert key.covers(asked) == is_covered
-    if is_covered:
-        narrower = new_key("asked", "admin", asked)[0]
-        names = ["".join(one) for length in range(4) for one in itertools.product("ab-", repeat=length)]
-        names += [f"{stem}{name}" for stem in ("team-", "secret-", "docs") for name in names[:13]]
-        assert all(key.may_see(name) for name in names if narrower.may_see(name))
-
-
-def test_an_admin_with_globs_manages_no_keys_beyond_them(tmp_path: Path) -> None:
-    root = root_with(tmp_path)
-    admin_key, admin = root.keys.create("team", "admin", ["team-*"])
-    beyond, _ = root.keys.create("all", "reader")
-    within, _ = root.keys.create("one", "reader", ["team-1"])
-    keys = "/v1/security/keys"
-    assert {one["key_id"] for one in root.ask("GET", keys, key=admin)[1]["keys"]} == {admin_key.id, within.id}
-    for globs in (None, ["*"], ["team-*", "other"]):
-        status, told = root.ask("POST", keys, {"name": "n", "role": "admin", "namespaces": globs}, admin)
-        assert (status, told["code"]) == (403, "forbidden")
-    made = root.ask("POST", keys, {"name": "n", "role": "admin", "namespaces": ["team-2*"]}, admin)
-    assert made[0] == 201
-    assert root.ask("POST", f"{keys}/{beyond.id}/rotate", {}, admin)[0] == 404
-    assert root.ask("DELETE", f"{keys}/{beyond.id}", key=admin)[0] == 404
-    assert root.ask("POST", f"{keys}/{within.id}/rotate", {}, admin)[0] == 201
-    assert root.ask("DELETE", f"{keys}/{within.id}", key=admin)[0] == 200
-    assert root.ask("PATCH", "/v1/config/query", {"default_top_k": 5}, admin)[0] == 403
-    assert beyond.id in {one.id for one in root.keys.list()}
-
-
-def test_a_key_that_is_rotated_ends_when_it_did_before(tmp_path: Path) -> None:
-    root = root_with(tmp_path)
-    key, _ = root.keys.create("short", "reader", expires=timedelta(days=30))
-    path = f"/v1/security/keys/{key.id}/rotate"
-    assert root.ask("POST", path, {}, root.admin)[0] == 201
-    assert root.keys.get(key.id).expires_at == key.expires_at
-    assert root.ask("POST", path, {"expires_in_secs": 60}, root.admin)[0] == 201
-    until = root.keys.get(key.id).expires_at
-    assert until is not None
-    assert key.expires_at is not None
-    assert until < key.expires_at
-    over, _ = root.keys.create("over", "reader", expires=timedelta(microseconds=1))
-    status, told = root.ask("POST", f"/v1/security/keys/{over.id}/rotate", {}, root.admin)
-    assert (status, "has expired" in told["error"]) == (400, True)
-    status, _ = root.ask("POST", f"/v1/security/keys/{over.id}/rotate", {"expires_in_secs": 60}, root.admin)
-    assert status == 201
-
 
 
 def viewed(rows: int) -> pa.StringViewArray:

@@ -7,14 +7,18 @@ import io
 import json
 import logging
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 import uvicorn
@@ -261,3 +265,49 @@ def test_who_has_done_what_is_written_down(tmp_path: Path, caplog: pytest.LogCap
 def test_a_path_with_one_more_slash_is_none(tmp_path: Path) -> None:
     status, told = Root(tmp_path).ask("GET", "/v1/namespaces/")
     assert (status, told["status"]) == (404, "error")
+
+
+_SLOW = """
+import sys, time
+from weir.namespaces import Namespace
+from weir.service import server
+from weir.service.options import ServiceOptions
+
+def slow(*given):
+    print("begun", flush=True)
+    time.sleep(600)
+
+setattr(Namespace, sys.argv[2], slow)
+for name in ("_SECONDS_TO_FINISH", "_SECONDS_FOR_UPKEEP", "_SECONDS_FOR_BACKGROUND"):
+    setattr(server, name, 1)
+server._SECONDS_TO_END = 8.0
+options = ServiceOptions(listen="127.0.0.1:0", auth=False, fsync=False)
+server.serve(sys.argv[1], options, lambda url: print(url, flush=True))
+"""
+
+
+@pytest.mark.parametrize("what", ["queries", "write_many", "_apply"])
+def test_a_request_that_takes_long_does_not_make_the_end_a_failure(tmp_path: Path, what: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SLOW, str(tmp_path), what],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    path = ""
+    body: dict[str, Any] = {"upsert_rows": [{"id": 1}]}
+    if what == "queries":
+        path, body = "/query", {"rank_by": ["id", "asc"]}
+
+    def asked() -> None:
+        with suppress(httpx2.HTTPError):
+            httpx2.post(f"{url}/v2/namespaces/docs{path}", json=body, timeout=60, trust_env=False)
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(asked)
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -10,13 +12,69 @@ from starlette.requests import Request
 
 from weir.service.refusals import Refusal
 
-__all__ = ["decoded", "read_body"]
+__all__ = ["Bodies", "HeldBody", "decoded", "read_body"]
 
 _CHUNK = 1024 * 1024
 
 
-async def read_body(request: Request, most: int) -> bytes:
+class HeldBody:
+    """How many bytes of one request's body the process holds."""
+
+    size = 0
+
+
+class Bodies:
+    """Bounds the bytes of request bodies that a process holds at once. Used only from the event loop.
+
+    A request waits for room as its body arrives. Where there is none, one request goes on all the same, so
+    that never all of them wait for each other: the process holds at most one body more than the limit.
+
+    Parameters
+    ----------
+    most : int
+        The limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.held = 0
+        self._beyond: HeldBody | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def take(self, body: HeldBody, size: int) -> None:
+        """Wait for room for some more bytes of a body."""
+        while self.held + size > self._most and self._beyond not in (None, body):
+            room = asyncio.get_running_loop().create_future()
+            self._waiting.append(room)
+            await room
+        if self.held + size > self._most:
+            self._beyond = body
+        self.held += size
+        body.size += size
+
+    def free(self, body: HeldBody) -> None:
+        """Give back the room of a body."""
+        self.held -= body.size
+        body.size = 0
+        if self._beyond is body:
+            self._beyond = None
+        waiting, self._waiting = self._waiting, []
+        for room in waiting:
+            if not room.done():
+                room.set_result(None)
+
+
+async def read_body(request: Request, most: int, take: Callable[[int], Awaitable[None]]) -> bytes:
     """Return the body of a request, decompressed if necessary.
+
+    Parameters
+    ----------
+    request : Request
+        The request.
+    most : int
+        Most bytes of the body, also after decompression.
+    take : callable
+        Waits for room for some more bytes.
 
     Raises
     ------
@@ -39,6 +97,7 @@ async def read_body(request: Request, most: int) -> bytes:
         if received > most:
             raise _too_large(most)
         if unpacker is None:
+            await take(len(chunk))
             parts.append(chunk)
             continue
         try:
@@ -49,6 +108,7 @@ async def read_body(request: Request, most: int) -> bytes:
                 unpacked += len(part)
                 if unpacked > most:
                     raise _too_large(most)
+                await take(len(part))
                 parts.append(part)
                 chunk = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
         except zlib.error as error:

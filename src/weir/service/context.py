@@ -7,8 +7,10 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -18,6 +20,7 @@ from weir.namespaces import Namespace, Namespaces, Write, Written
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
 from weir.service.background import Background
+from weir.service.body import Bodies, HeldBody, read_body
 from weir.service.idempotency import IdempotentWrites, KeyedWrite
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
@@ -100,6 +103,7 @@ class Service:
         self.idempotent = IdempotentWrites(namespaces.store)
         self.concurrency = Concurrency(options.max_concurrency, _THREADS_OF_ONE)
         self.rates = Rates(options.requests_per_second)
+        self.bodies = Bodies(max(options.memory // 4, options.max_request_bytes))
         self.hurry: Callable[[], None] = lambda: None
         self.forwarder = Forwarder(options.request_timeout, options.tls_certificate)
         self.is_stopping = False
@@ -109,6 +113,30 @@ class Service:
         self._forwarding = RequestThreads("weir-forward", _THREADS)
         self._background = Background()
         self._groups = WriteGroups(self._write_many)
+
+    async def body(self, request: Request) -> bytes:
+        """Return the body of a request, decompressed if necessary.
+
+        Raises
+        ------
+        Refusal
+            If it is too large, or not encoded as declared.
+        """
+        known: bytes | None = getattr(request.state, "body", None)
+        if known is None:
+            take = partial(self.bodies.take, request.state.held)
+            known = request.state.body = await read_body(request, self.options.max_request_bytes, take)
+        return known
+
+    @contextmanager
+    def holding_body(self, request: Request) -> Iterator[None]:
+        """Let the body of a request take room for as long as it is answered."""
+        request.state.held = held = HeldBody()
+        try:
+            yield
+        finally:
+            request.state.body = b""
+            self.bodies.free(held)
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run blocking work on a thread."""
@@ -272,6 +300,12 @@ class Service:
         if not call.key.is_admin:
             raise Refusal(403, "forbidden", "the key is not for administration")
 
+    def admin_of(self, call: Call, namespaces: Sequence[str]) -> None:
+        """Refuse callers that are not administrators of all that some globs take; none take everything."""
+        self.admin(call)
+        if not call.key.covers(namespaces):
+            raise Refusal(403, "forbidden", "the key is for fewer namespaces")
+
     def audit(self, call: Call, action: str, target: str, outcome: str = "done") -> None:
         """Write an audit log entry."""
         _audit.info(
@@ -297,23 +331,20 @@ class Service:
         Parameters
         ----------
         seconds : float
-            How long to wait for background work. Default: until it ends.
+            How long to wait for background work, and for requests. Default: until they end.
 
         Returns
-    def admin_of(self, call: Call, namespaces: Sequence[str]) -> None:
-        """Refuse callers that are not administrators of all that some globs take; none take everything."""
-        self.admin(call)
-        if not call.key.covers(namespaces):
-            raise Refusal(403, "forbidden", "the key is for fewer namespaces")
-
         -------
         bool
             Whether all of it has ended.
         """
-        is_done = self._background.close(seconds)
-        self._forwarding.close()
-        self._threads.close()
+        has_ended = [one.close(seconds) for one in (self._background, self._forwarding, self._threads)]
         self.forwarder.close()
         self.idempotent.close()
         self.namespaces.close()
-        return is_done
+        return all(has_ended)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is still under way on a thread."""
+        return self._threads.is_busy or self._forwarding.is_busy

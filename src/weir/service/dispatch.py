@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weir.service.answers import json_answer
-from weir.service.body import read_body
 from weir.service.context import Call, Service, request_id_of
 from weir.service.keys.key import ANYBODY
 from weir.service.openapi import Declared, Shape
@@ -95,7 +94,10 @@ class Dispatch:
 
         async def answer(request: Request) -> Response:
             call = Call(ANYBODY, request_id_of(request.headers))
-            with self._tracing.request(method, path, request.headers, call.request_id) as span:
+            with (
+                self._tracing.request(method, path, request.headers, call.request_id) as span,
+                self._service.holding_body(request),
+            ):
                 try:
                     with anyio.fail_after(self._service.options.request_timeout):
                         if self._service.is_stopping:
@@ -126,8 +128,7 @@ class Dispatch:
         service = self._service
         owners = service.owners
         namespace = service.namespace(call, request.path_params["namespace"], writes=True)
-        body = await read_body(request, service.options.max_request_bytes)
-        request.state.body = body
+        body = await service.body(request)
         if owners is None or FORWARDED in request.headers or namespace.is_writing:
             return None
         owner = await service.run(owners.elsewhere, namespace)

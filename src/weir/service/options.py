@@ -33,7 +33,7 @@ class ServiceOptions:
     compaction_interval : float
         Seconds between two rounds of upkeep. Default 30.
     memory : int
-        Bytes for caches and unflushed rows. Default 2 GiB.
+        Bytes for caches, unflushed rows and request bodies. Default 2 GiB.
     request_timeout : float
         Seconds after which a request times out. Default 60.
     max_rows : int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ class RequestThreads:
 
     def __init__(self, name: str, most: int) -> None:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix=name)
+        self._unfinished: set[Future[Any]] = set()
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run something to its end, even if the request is abandoned; then its result is dropped."""
@@ -53,9 +55,17 @@ class RequestThreads:
 
     async def _submitted(self, work: Callable[..., Result], *arguments: Any) -> Result:
         # Spans go where the context goes.
-        context = copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, work, *arguments)
+        done = self._pool.submit(copy_context().run, work, *arguments)
+        self._unfinished.add(done)
+        done.add_done_callback(self._unfinished.discard)
+        return await asyncio.wrap_future(done)
 
-    def close(self) -> None:
-        """Wait for running work."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is running or waiting."""
+        return bool(self._unfinished)
+
+    def close(self, seconds: float = math.inf) -> bool:
+        """Start nothing more; return whether running work ended within the given seconds."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not wait(self._unfinished.copy(), None if seconds == math.inf else seconds).not_done

@@ -123,7 +123,7 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
             stores.close()
             if not (is_merged and is_done):
                 # A merge that is cut off has changed nothing; whoever takes the namespace over merges it. Nor
-                # has a copy that is cut off: it is told that it failed.
+                # has a copy that is cut off: it is told that it failed. A request has not been answered.
                 _end_now(0)
             engine.close()
     finally:
@@ -156,13 +156,19 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         if not self._is_ending:
             self._is_ending = True
-            # The storage may not answer. What was acknowledged is there; what the process holds runs out.
-            last = threading.Timer(_SECONDS_TO_END, _end_now, (1,))
+            last = threading.Timer(_SECONDS_TO_END, self._end_at_last)
             last.daemon = True
             last.start()
         logging.getLogger("weir.service").info(
             "ending", extra={"event_fields": {"event": "service.ending", "signal": number}}
         )
+
+    def _end_at_last(self) -> None:
+        """End although not everything is released: what was acknowledged is there, the leases run out.
+
+        That is a failure unless a request that takes long is why: then the storage may not answer.
+        """
+        _end_now(0 if self._service.is_answering else 1)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and announce it."""

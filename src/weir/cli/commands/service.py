@@ -160,7 +160,9 @@ def serve(
     memory: Annotated[
         int | None,
         typer.Option(
-            metavar="BYTES", help="Memory for caches and unflushed rows. Default: 2 GiB.", show_default=False
+            metavar="BYTES",
+            help="Memory for caches, unflushed rows and request bodies. Default: 2 GiB.",
+            show_default=False,
         ),
     ] = None,
     advertise: Annotated[

@@ -27,7 +27,7 @@ from weir.events.subscriptions import Subscription
 from weir.namespaces.names import check_namespace_name
 from weir.service.answers import json_answer
 from weir.service.arrow_stream import read_stream
-from weir.service.body import decoded, read_body
+from weir.service.body import decoded
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.events import shapes
@@ -68,9 +68,6 @@ class _Calls:
         self._service.check_access(call, name, writes=writes)
         return name
 
-    async def _raw(self, request: HttpRequest) -> bytes:
-        return await read_body(request, self._service.options.max_request_bytes)
-
     async def _run(self, work: Callable[..., _Result], *arguments: Any, reads: bool = False) -> _Result:
         """Run a call of a store; a read ends if its request is abandoned.
 
@@ -103,7 +100,7 @@ class _Calls:
     async def execute(self, request: HttpRequest, call: Call) -> Response:
         """Run a command of the language."""
         name = self._name(request, call, writes=False)
-        text = _command(await self._raw(request), request.headers.get("content-type", ""))
+        text = _command(await self._service.body(request), request.headers.get("content-type", ""))
         command = await self._run(parse, text)
         if not isinstance(command, _READS):
             self._service.check_access(call, name, writes=True)
@@ -138,7 +135,7 @@ class _Calls:
     async def batch(self, request: HttpRequest, call: Call) -> Response:
         """Append events of one context, all or none."""
         name = self._name(request, call, writes=True)
-        raw = await self._raw(request)
+        raw = await self._service.body(request)
         body = decoded(raw)
         known_only(body, members(shapes.Batch), "a batch")
         context, expected = body.get("context"), body.get("expected")
@@ -170,7 +167,7 @@ class _Calls:
         """Append a table of events of one type, given as an Arrow stream."""
         name = self._name(request, call, writes=True)
         kind = request.query_params.get("type", "")
-        raw = await self._raw(request)
+        raw = await self._service.body(request)
         source, most_bytes = _source(request), self._service.options.max_request_bytes
         if source is None and "idempotency-key" in request.headers:
             raise InputError("a table of events takes source and number, and no Idempotency-Key")
@@ -251,7 +248,7 @@ class _Calls:
         """Record everything up to a position as processed by a subscriber."""
         # It decides what whoever else goes by the name is given.
         name = self._name(request, call, writes=True)
-        body = decoded(await self._raw(request))
+        body = decoded(await self._service.body(request))
         known_only(body, members(shapes.Commit), "a commit")
         cursor = _cursor(body.get("cursor"))
 

@@ -15,7 +15,7 @@ from weir.errors import InputError, UnsupportedError
 from weir.namespaces import Answer, Namespace, Write, Written, fused
 from weir.namespaces.statistics import Statistics, statistics_of
 from weir.service.answers import json_answer
-from weir.service.body import decoded, read_body
+from weir.service.body import decoded
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import digits, flag, known_only, whole
@@ -50,9 +50,7 @@ class _Calls:
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
 
     async def _body(self, request: HttpRequest) -> dict[str, Any]:
-        body: bytes | None = getattr(request.state, "body", None)
-        if body is None:
-            body = await read_body(request, self._service.options.max_request_bytes)
+        body = await self._service.body(request)
         return decoded(body) if body.strip() else {}
 
     # ---- documents -------------------------------------------------------------------------------------
@@ -60,7 +58,7 @@ class _Calls:
     async def write(self, request: HttpRequest, call: Call) -> Response:
         """Write documents, or copy a namespace."""
         namespace, service = self._namespace(request, call, writes=True), self._service
-        raw: bytes = request.state.body
+        raw = await service.body(request)
         is_arrow = request.headers.get("content-type", "").startswith(ARROW)
         body = {} if is_arrow else await self._body(request)
         source = copied_from(body)

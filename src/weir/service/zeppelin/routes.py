@@ -34,7 +34,7 @@ from weir.namespaces.names import ID, VECTOR, check_attribute_name, directory_of
 from weir.namespaces.state_report import lease_report, manifest_report
 from weir.namespaces.values import documents_of
 from weir.service.answers import json_answer
-from weir.service.body import decoded, read_body
+from weir.service.body import decoded
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import chosen, digits, flag, given, known_only, mapping, names, sequence, whole
@@ -100,12 +100,8 @@ class _Calls:
     def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
 
-    async def _raw(self, request: HttpRequest) -> bytes:
-        body: bytes | None = getattr(request.state, "body", None)
-        return body if body is not None else await read_body(request, self._service.options.max_request_bytes)
-
     async def _body(self, request: HttpRequest) -> dict[str, Any]:
-        raw = await self._raw(request)
+        raw = await self._service.body(request)
         return decoded(raw) if raw.strip() else {}
 
     async def _run(self, namespace: Namespace, work: Any, *arguments: Any, reads: bool = False) -> Any:
@@ -264,7 +260,7 @@ class _Calls:
         """Write vectors."""
         namespace = self._namespace(request, call, writes=True)
         packed = request.headers.get("content-type", "").startswith(_MSGPACK)
-        raw = await self._raw(request)
+        raw = await self._service.body(request)
         body = _unpacked(raw) if packed else decoded(raw)
         documents = _documents(body)
         write = Write(upserts=documents, create=False)
@@ -309,7 +305,7 @@ class _Calls:
             where = parse_filter(body["filter"], self._service.options.max_filter_depth)
             write = Write(delete_where=where, delete_partial=True, create=False)
         self._service.check_write(write)
-        raw = await self._raw(request)
+        raw = await self._service.body(request)
 
         await self._run(namespace, self._service.check_backlog, namespace)
 
@@ -574,6 +570,10 @@ class _Calls:
             try:
                 knobs = _knobs_of(self._store.get(_CONFIG))
             except ObjectNotFoundError:
+                knobs = dict(_KNOBS)
+            self._known_knobs = (time.monotonic(), knobs)
+        return knobs
+
     def _changed_knobs(self, changed: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
         """Replace the stored defaults by others made of them, which nobody else has changed meanwhile."""
         for _ in range(_ATTEMPTS):
@@ -589,18 +589,14 @@ class _Calls:
                 return knobs
         raise ConflictError("the defaults of queries change all the time", hint="Try again")
 
-                knobs = dict(_KNOBS)
-            self._known_knobs = (time.monotonic(), knobs)
-        return knobs
-
     async def config(self, request: HttpRequest, call: Call) -> Response:
         """Show the query defaults."""
-        self._service.admin_of(call, ())
+        self._service.admin(call)
         return json_answer(await self._service.run(self._knobs))
 
     async def change_config(self, request: HttpRequest, call: Call) -> Response:
         """Change the query defaults."""
-        self._service.admin(call)
+        self._service.admin_of(call, ())
         body = await self._body(request)
         known_only(body, members(shapes.Config), "the configuration of queries")
         profile = body.get("cost_latency_profile")
@@ -654,12 +650,12 @@ class _Calls:
     async def create_key(self, request: HttpRequest, call: Call) -> Response:
         """Create a key, for no more namespaces than that of the caller."""
         self._service.admin(call)
-        namespaces = names(given(body, "namespaces", []), "namespaces")
-        self._service.admin_of(call, namespaces)
         body = await self._body(request)
         if "principal_id" in body:
             raise _disabled("rbac")
         known_only(body, members(shapes.CreateKey), "a key")
+        namespaces = names(given(body, "namespaces", []), "namespaces")
+        self._service.admin_of(call, namespaces)
         seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
         key, text = await self._service.run(
             self._service.keys.create,
@@ -669,6 +665,10 @@ class _Calls:
             timedelta(seconds=seconds) if seconds else None,
         )
         self._service.audit(call, "key.create", key.id)
+        return json_answer(
+            {"id": key.id, "key": text, "key_id": key.id, "api_key": text, "policy_version": 1}, 201
+        )
+
     async def _key_id(self, request: HttpRequest, call: Call) -> str:
         """Return the id of a key, if it is for no more namespaces than that of the caller."""
         id: str = request.path_params["key_id"]
@@ -676,10 +676,6 @@ class _Calls:
         if not call.key.covers(key.namespaces):
             raise KeyNotFoundError(f"there is no key {id!r:.40}")
         return id
-
-        return json_answer(
-            {"id": key.id, "key": text, "key_id": key.id, "api_key": text, "policy_version": 1}, 201
-        )
 
     async def rotate_key(self, request: HttpRequest, call: Call) -> Response:
         """Replace the secret of a key."""
@@ -715,12 +711,12 @@ class _Calls:
 
     async def disabled(self, request: HttpRequest, call: Call) -> Response:
         """Report that a part of the dialect is disabled."""
-def _knobs_of(stored: Any) -> dict[str, Any]:
-    return {**_KNOBS, **json.loads(bytes(memoryview(stored)))}
-
-
         feature = next(part for part in reversed(request.url.path.split("/")) if part in _SWITCHED_OFF)
         raise _disabled(_SWITCHED_OFF[feature])
+
+
+def _knobs_of(stored: Any) -> dict[str, Any]:
+    return {**_KNOBS, **json.loads(bytes(memoryview(stored)))}
 
 
 def _disabled(feature: str) -> Refusal:
