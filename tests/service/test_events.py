@@ -119,11 +119,25 @@ def test_a_batch_with_a_key_is_appended_once(http: httpx2.Client, store: str, se
     assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": 5}]
 
 
+def test_a_command_with_a_key_appends_once(http: httpx2.Client, store: str) -> None:
+    before = done(http, store, "QUERY signup COUNT")["rows"][0]["count"]
+    with_key = {"idempotency-key": "stored"}
+    plan = '{"plan": "pro", "amount": "9.90"}'
+
+    def answered(command: str) -> httpx2.Response:
+        return http.post(f"{store}/execute", json={"command": command}, headers=with_key)
+
+    refused = answered(f"STORE signup FOR kim EXPECT 7 PAYLOAD {plan}")
+    assert refused.status_code == 409, refused.text
+    first = answered(f"STORE signup FOR kim PAYLOAD {plan}")
+    assert (first.status_code, len(first.json()["ids"])) == (200, 1), first.text
+    assert answered(f"STORE signup FOR kim PAYLOAD {plan}").json() == first.json()
+    assert answered(f"STORE signup FOR lee PAYLOAD {plan}").status_code == 422
+    assert done(http, store, "QUERY signup COUNT")["rows"] == [{"count": before + 1}]
+
+
 def test_what_cannot_be_done_once_refuses_a_key(http: httpx2.Client, store: str) -> None:
     with_key = {"idempotency-key": "one"}
-    command = 'STORE signup FOR ada PAYLOAD {"plan": "pro", "amount": "9.90"}'
-    answer = http.post(f"{store}/execute", json={"command": command}, headers=with_key)
-    assert (answer.status_code, "/batch" in answer.json()["error"]) == (400, True)
     answer = http.post(f"{store}/ingest?type=signup", content=b"", headers=with_key)
     assert (answer.status_code, "source" in answer.json()["error"]) == (400, True)
     assert http.post(f"{store}/execute", json={"command": "PING"}, headers=with_key).status_code == 200

@@ -40,9 +40,11 @@ class CommandRunner:
         self._store = store
         self._runner = runner
 
-    def run(self, text: str) -> Any:
-        """Run one command and return its result."""
+    def run(self, text: str, once: str | None = None) -> Any:
+        """Run one command and return its result; events that it appends may have a name."""
         command = parse(text)
+        if once is not None and not isinstance(command, (tree.Store, tree.Batch)):
+            raise InputError("only STORE and BATCH append events once", where="once")
         if isinstance(command, tree.Query):
             return self._store.run_query(command, self._runner)
         if isinstance(command, tree.Plot):
@@ -56,7 +58,7 @@ class CommandRunner:
         if isinstance(command, tree.Define):
             return self._define(command)
         if isinstance(command, (tree.Store, tree.Batch)):
-            return self._append(command)
+            return self._append(command, once)
         if isinstance(command, tree.Remember):
             return self._remember(command, text)
         if isinstance(command, tree.Show):
@@ -133,14 +135,14 @@ class CommandRunner:
         left, right = (self._store.run_query(one, self._runner) for one in (command.left, command.right))
         return compared(left, right, command)
 
-    def _append(self, command: tree.Store | tree.Batch) -> Any:
+    def _append(self, command: tree.Store | tree.Batch, once: str | None) -> Any:
         events = command.events if isinstance(command, tree.Batch) else (command,)
         first = events[0]
         writer = self._store._writer_of_commands()
         try:
             given = [(one.type.text, one.payload, bound_instant(one.at)) for one in events]
             micros = [(kind, payload, None if at is None else _exact(at)) for kind, payload, at in given]
-            return writer.append_all(first.context.text, micros, first.expected)
+            return writer.append_all(first.context.text, micros, first.expected, once=once)
         except QueryError:
             raise
         except InputError as error:

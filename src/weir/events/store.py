@@ -388,7 +388,7 @@ class EventStore:
 
     # --- Reading ---------------------------------------------------------------------------------
 
-    def execute(self, text: str, spark: Any = None) -> Any:
+    def execute(self, text: str, spark: Any = None, *, once: str | None = None) -> Any:
         """Run a command of the language.
 
         Parameters
@@ -397,6 +397,8 @@ class EventStore:
             One command.
         spark : SparkSession, optional
             Runs queries, replays and comparisons in parts on its executors. Default: in this process.
+        once : str, optional
+            A name for the events of a ``STORE`` or ``BATCH``, as for :meth:`EventWriter.append_all`.
 
         Returns
         -------
@@ -410,7 +412,7 @@ class EventStore:
             column.
         """
         self._refuse_if_closed()
-        return CommandRunner(self, None if spark is None else _runner_on(spark)).run(text)
+        return CommandRunner(self, None if spark is None else _runner_on(spark)).run(text, once)
 
     def run_query(self, query: tree.Query, runner: QueryRunner | None = None) -> Result:
         """Return the result of a query, whose parts a runner runs if there is one."""

@@ -100,17 +100,24 @@ class _Calls:
     async def execute(self, request: HttpRequest, call: Call) -> Response:
         """Run a command of the language."""
         name = self._name(request, call, writes=False)
-        text = _command(await self._service.body(request), request.headers.get("content-type", ""))
+        raw = await self._service.body(request)
+        text = _command(raw, request.headers.get("content-type", ""))
         command = await self._run(parse, text)
         if not isinstance(command, _READS):
             self._service.check_access(call, name, writes=True)
-        if isinstance(command, tree.Store | tree.Batch) and "idempotency-key" in request.headers:
-            raise InputError("a command takes no Idempotency-Key", hint="Send the events to /batch")
-
+        appends = isinstance(command, tree.Store | tree.Batch)
+        key = request.headers.get("idempotency-key") if appends else None
         is_arrow = _ARROW in request.headers.get("accept", "")
 
         def ran() -> Response:
             store = self._stores.get(name, create=isinstance(command, tree.Define))
+            if key is not None:
+
+                def append(once: str) -> list[int]:
+                    appended: weir.events.Appended = store.execute(text, once=once)
+                    return list(appended.ids)
+
+                return json_answer(_repeated(self._once.append(name, call.key.id, key, raw, append)))
             result = store.execute(text)
             if not isinstance(result, weir.events.Result):
                 return json_answer(_told(result))
@@ -156,8 +163,7 @@ class _Calls:
             def append(once: str) -> list[int]:
                 return writer.append_all(context, events, expected=expected, once=once).ids
 
-            ids = self._once.append(name, call.key.id, key, raw, append)
-            return {"status": "OK", "ids": ids, "version": ids[-1]}
+            return _repeated(self._once.append(name, call.key.id, key, raw, append))
 
         shown = await self._run(appended)
         self._telemetry.rows_written.labels("event").inc(len(events))
@@ -303,6 +309,11 @@ def _told(result: Any) -> dict[str, Any]:
     if isinstance(result, weir.events.Appended):
         return {"status": "OK", "ids": list(result.ids), "version": result.version}
     return {"status": "OK"} if result is None else {"status": "OK", "result": str(result)}
+
+
+def _repeated(ids: list[int]) -> dict[str, Any]:
+    """Return the result of appending events, from their ids."""
+    return {"status": "OK", "ids": ids, "version": ids[-1]}
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
