@@ -17,7 +17,7 @@ from msgspec import msgpack
 
 from tests.service.conftest import Served
 from tests.service.test_planted_bugs import Root
-from weir.namespaces import Namespace
+from weir.namespaces import Documents, Namespace, Write
 
 _numbers = itertools.count()
 
@@ -520,6 +520,35 @@ def test_clones_are_of_moments_and_generations_that_are_retained(http: httpx2.Cl
         assert refused(cloned("four", as_of)) == (410, "POINT_IN_TIME_NOT_RETAINED"), as_of
     assert refused(cloned("four", "snapshot:none")) == (404, "SNAPSHOT_NOT_FOUND")
     assert refused(cloned("four", "2020-01-01T00:00:00")) == (400, "VALIDATION_ERROR")
+
+
+def test_a_clone_of_a_generation_has_nothing_that_was_written_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(tmp_path)
+    assert root.ask("POST", "/v1/namespaces", {"name": "docs", "dimensions": 2})[0] == 201
+    place, vector = "/v1/namespaces/docs", {"id": "a", "values": [0.0, 1.0]}
+    root.ask("POST", f"{place}/vectors", {"vectors": [vector]})
+    generation = root.ask("GET", f"{place}/compact/status")[1]["manifest_generation"]
+    token, later = Namespace.token, ["b", "c"]
+
+    def after_a_write(self: Namespace, *given: Any) -> str:
+        if later:
+            vectors = Documents.of_rows([{"id": later.pop(), "vector": [1.0, 0.0]}])
+            self.write(Write(upserts=vectors))
+        return token(self, *given)
+
+    def cloned(target: str, as_of: str) -> tuple[int, Any]:
+        return root.ask("POST", f"{place}/clone", {"target": target, "as_of": as_of})
+
+    monkeypatch.setattr(Namespace, "token", after_a_write)
+    status, told = cloned("copy", str(generation))
+    assert (status, told["code"]) == (410, "POINT_IN_TIME_NOT_RETAINED")
+    status, told = cloned("copy", "latest")
+    assert (status, told["namespace"]["vector_count"]) == (201, 3)
+    generation = root.ask("GET", f"{place}/compact/status")[1]["manifest_generation"]
+    assert told["generation"] == generation
+    assert cloned("again", str(generation))[0] == 201
 
 
 def test_what_queries_go_by_is_configured(http: httpx2.Client) -> None:

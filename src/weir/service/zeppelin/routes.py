@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -61,6 +61,7 @@ __all__ = ["zeppelin_routes"]
 _MSGPACK = "application/msgpack"
 _SECONDS_DELETING = 5.0
 _MOST_FETCHED = 10_000
+_LONGEST_COPY = timedelta(hours=1)
 _SNAPSHOT_YEARS = timedelta(days=3650)
 _KNOBS = {
     "default_nprobe": 32,
@@ -459,6 +460,26 @@ class _Calls:
             raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name:.128}")
         return known
 
+    @contextmanager
+    def _state_of(self, namespace: Namespace, as_of: str) -> Iterator[tuple[int, str]]:
+        """Hold the state of a point in time; yield its generation and token."""
+        for _ in range(_ATTEMPTS):
+            present = shown_compaction(namespace)["manifest_generation"]
+            known = self._as_of(namespace, as_of, present)
+            if known is not None:
+                yield known["generation"], known["token"]
+                return
+            token = namespace.token(_LONGEST_COPY)
+            try:
+                newest = shown_compaction(namespace)["manifest_generation"]
+                # What was written meanwhile may be part of the state, which is then another one.
+                if as_of == "latest" or newest == present:
+                    yield newest, token
+                    return
+            finally:
+                namespace.release(token)
+        raise ConflictError("the namespace changes all the time", hint="Try again")
+
     async def pin(self, request: HttpRequest, call: Call) -> Response:
         """Save the current state under a name."""
         namespace = self._namespace(request, call, writes=True)
@@ -546,13 +567,12 @@ class _Calls:
         def cloned() -> dict[str, Any]:
             if copy.find() is not None:
                 raise Refusal(409, "NAMESPACE_ALREADY_EXISTS", f"namespace already exists: {target}")
-            present = shown_compaction(namespace)["manifest_generation"]
-            known = self._as_of(namespace, as_of, present)
-            copy.copy_from(namespace, None if known is None else known["token"])
+            with self._state_of(namespace, as_of) as (generation, token):
+                copy.copy_from(namespace, token)
             return {
                 "source": namespace.name,
                 "target": target,
-                "generation": present if known is None else known["generation"],
+                "generation": generation,
                 "target_generation": shown_compaction(copy)["manifest_generation"],
                 "mode": "copy",
                 "namespace": shown_namespace(copy),
