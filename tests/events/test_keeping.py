@@ -22,6 +22,7 @@ from weir.events import store as store_module
 from weir.events.clock import HybridClock, process_clock
 from weir.events.store import EventStore
 from weir.events.subscriptions import Subscription
+from weir.events.visibility import visible
 from weir.table.maintenance import TableMaintenance
 
 NOW = timedelta(0)
@@ -161,6 +162,33 @@ def test_a_forgotten_context_is_gone_and_may_begin_anew(store: EventStore) -> No
     assert lance.dataset(f"{store.path}/events").count_rows() == 2
     with pytest.raises(InputError):
         store.forget("")
+
+
+def test_a_query_has_few_conditions_however_many_are_forgotten(store: EventStore) -> None:
+    """With one for each, a thousand take minutes to plan, and two thousand are refused."""
+    there: list[tuple[str, int]] = []
+
+    def append(context: str) -> None:
+        writer.append("a", context, {"n": len(appended)})
+        there.append((context, len(appended)))
+        appended.append(context)
+
+    appended: list[str] = []
+    with store.writer() as writer:
+        for number in range(50):
+            # Some begin anew after they were forgotten, at once or later.
+            for context in (f"once{number}", f"again{number % 7}", f"kept{number % 3}"):
+                append(context)
+            for context in (f"once{number}", *([f"again{number % 7}"] if number % 4 == 0 else [])):
+                store.forget(context)
+                there = [one for one in there if one[0] != context]
+            if number % 8 == 7:
+                assert numbers(store) == [n for _, n in there]
+        assert len(store._catalog(True).forgotten) == 57
+        assert len(visible(store._catalog(True))) <= 16 + 7
+        assert store.maintain(horizon=NOW).erasure.events == len(appended) - len(there)
+        assert store._catalog(True).forgotten == ()
+        assert numbers(store) == [n for _, n in there]
 
 
 def test_what_was_forgotten_leaves_every_file(store: EventStore) -> None:

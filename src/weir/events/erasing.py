@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,10 +16,10 @@ from weir import MaintenanceReport
 from weir.engine.freed_memory import give_back_freed_memory
 from weir.errors import InputError, LeaseHeldError
 from weir.events.catalog import Catalog, Floor, Forgotten, Retention
-from weir.events.clock import HybridClock
+from weir.events.clock import SHARD_BITS, HybridClock
 from weir.events.cursors import arrivals
 from weir.events.instants import now_micros
-from weir.events.visibility import any_of, filter_text, of_context, visible
+from weir.events.visibility import any_of, arrived_after, filter_text, of_context, of_contexts, visible
 from weir.table.table import Table
 
 __all__ = [
@@ -29,9 +30,11 @@ __all__ = [
     "forgotten",
     "maintained",
     "newest_arrival",
+    "raised",
     "retained",
     "sweeps",
     "swept",
+    "with_raised",
     "without_erased",
     "without_former",
     "without_swept",
@@ -39,6 +42,8 @@ __all__ = [
 
 _Report = TypeVar("_Report")
 _BATCH = 50_000
+_SHARD = (1 << SHARD_BITS) - 1
+"""Bits of an id that hold the shard number."""
 _FORMER_KEPT = timedelta(seconds=15)
 """Longer than a local disk keeps former versions of swapped objects."""
 
@@ -113,6 +118,47 @@ def forgotten(catalog: Catalog, context: str, through: int) -> Catalog:
     before = max((one.through for one in catalog.forgotten if one.context == context), default=0)
     entry = Forgotten(context, max(through, before))
     return replace(catalog, forgotten=(*others, entry), erasures=catalog.erasures + 1)
+
+
+def raised(table: Table, forgotten: Sequence[Forgotten]) -> dict[Forgotten, Forgotten]:
+    """Return contexts that may as well be forgotten up to a later event, each with that.
+
+    Contexts that are forgotten up to the same event are one condition of a query. Within a shard ids rise in
+    the order of the log: by the last event of a forgotten context, all before it are there. A context of the
+    shard that has none of them since it was forgotten may be forgotten up to there.
+
+    Parameters
+    ----------
+    table : Table
+        The events table.
+    forgotten : sequence of Forgotten
+        The forgotten contexts.
+    """
+    last: dict[int, int] = {}
+    for one in forgotten:
+        shard = one.through & _SHARD
+        last[shard] = max(one.through, last.get(shard, 0))
+    earlier = [one for one in forgotten if one.through < last[one.through & _SHARD]]
+    if not earlier:
+        return {}
+    through = np.array([one.through for one in earlier])
+    later = np.array([last[one.through & _SHARD] for one in earlier])
+    contexts = [one.context for one in earlier]
+    since = of_contexts(contexts) & arrived_after(int(through.min()))
+    columns = ["event_id", "arrival_id", "context_id"]
+    rows = table.scan(columns, filter=filter_text(since, table.schema)).to_table()
+    arrived = arrivals(rows)
+    of_rows = pc.index_in(rows.column("context_id"), pa.array(contexts, pa.string())).to_numpy()
+    began_anew = set(of_rows[(arrived > through[of_rows]) & (arrived <= later[of_rows])].tolist())
+    return {
+        one: replace(one, through=int(later[at])) for at, one in enumerate(earlier) if at not in began_anew
+    }
+
+
+def with_raised(catalog: Catalog, *, known: Mapping[Forgotten, Forgotten]) -> Catalog:
+    """Return the catalog with contexts forgotten up to later events."""
+    changed = tuple(known.get(one, one) for one in catalog.forgotten)
+    return catalog if changed == catalog.forgotten else replace(catalog, forgotten=changed)
 
 
 def without_erased(catalog: Catalog, *, erased: Catalog) -> Catalog:

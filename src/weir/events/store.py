@@ -43,9 +43,11 @@ from weir.events.erasing import (
     forgotten,
     maintained,
     newest_arrival,
+    raised,
     retained,
     sweeps,
     swept,
+    with_raised,
     without_erased,
     without_former,
     without_swept,
@@ -94,6 +96,8 @@ class _Planned(Protocol):
 
 
 _Plan = TypeVar("_Plan", bound=_Planned)
+_MOST_FORGOTTEN = 16
+"""Conditions on forgotten contexts before some are united: the time to plan them grows by their square."""
 _LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31), "events_per_zone": (1, 1 << 20)}
 
 
@@ -804,8 +808,13 @@ class EventStore:
         self._refuse_if_closed()
         checked = check_context(context)
         through = newest_arrival(self._table, checked, process_clock)
-        if through:
-            self._known = self._stored_catalog.change(lambda catalog: forgotten(catalog, checked, through))
+        if not through:
+            return
+        known = self._stored_catalog.change(lambda catalog: forgotten(catalog, checked, through))
+        if len({one.through for one in known.forgotten}) % _MOST_FORGOTTEN == 0:
+            later = raised(self._table, known.forgotten)
+            known = self._stored_catalog.change(partial(with_raised, known=later))
+        self._known = known
 
     def maintain(self, *, horizon: timedelta = timedelta(minutes=15)) -> MaintainReport:
         """Run all upkeep now, concurrently with everything else.

@@ -32,6 +32,7 @@ __all__ = [
     "instant",
     "is_readable_instant",
     "of_context",
+    "of_contexts",
     "scan_events",
     "text_literal",
     "timestamp_from",
@@ -86,6 +87,13 @@ def _joined(parts: list[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr | Non
 def of_context(context: str) -> Expr:
     """Return the condition that an event belongs to a context."""
     return col("context_id") == text_literal(context)
+
+
+def of_contexts(contexts: Sequence[str]) -> Expr:
+    """Return the condition that an event belongs to one of some contexts."""
+    if len(contexts) == 1:
+        return of_context(contexts[0])
+    return functions.in_list(col("context_id"), [text_literal(one) for one in contexts])
 
 
 def is_readable_instant(micros: int) -> bool:
@@ -161,7 +169,10 @@ def visible(catalog: Catalog, types: Iterable[str] | None = None, now: int | Non
             if one.before > _LEAST:
                 gone = of_type & (col("timestamp") < instant(one.before)) & _arrived_through(one.through)
                 found.append(~gone)
-    found += [~(of_context(one.context) & _arrived_through(one.through)) for one in catalog.forgotten]
+    contexts: dict[int, list[str]] = {}
+    for one in catalog.forgotten:
+        contexts.setdefault(one.through, []).append(one.context)
+    found += [~(of_contexts(names) & _arrived_through(through)) for through, names in contexts.items()]
     return found
 
 
