@@ -124,6 +124,30 @@ EXTREMES = {
 }
 
 
+def test_conditions_are_as_deep_and_as_long_as_the_language_takes_them(tmp_path: Path) -> None:
+    deepest, mixed = 199, "n = 3"
+    for level in range(198):
+        mixed = f"({mixed} {'OR' if level % 2 else 'AND'} n != {level})"
+    conditions = {
+        "(" * deepest + "n = 3" + ")" * deepest: 1,
+        "NOT " * deepest + "n = 3": 15,
+        "NOT (" * 99 + "n = 3" + ")" * 99: 15,
+        mixed: 16,
+        " OR ".join(f"n = {n}" for n in range(300)): 16,
+        " AND ".join(f"n != {n}" for n in range(10, 300)): 8,
+        f"n IN ({', '.join(map(str, range(3, 5000)))})": 14,
+    }
+    with weir.events.create(tmp_path / "store", buckets=1) as store, store.writer() as writer:
+        store.define("a", {"n": "int | null"})
+        writer.append_all("c", [("a", {"n": n if n % 5 else None}) for n in range(20)])
+        for step in (lambda: None, store.maintain):
+            step()
+            for condition, wanted in conditions.items():
+                text = f"QUERY a WHERE {condition}"
+                assert store.execute(text).to_table().num_rows == wanted, text[:40]
+                assert store.execute(f"{text} COUNT").to_table().to_pylist() == [{"count": wanted}], text[:40]
+
+
 def test_replays_by_parts_are_in_the_order_of_ids(tmp_path: Path) -> None:
     store, _ = filled(tmp_path / "store", "mixed")
     with store:

@@ -170,8 +170,8 @@ def visible(catalog: Catalog, types: Iterable[str] | None = None, now: int | Non
                 gone = of_type & (col("timestamp") < instant(one.before)) & _arrived_through(one.through)
                 found.append(~gone)
     contexts: dict[int, list[str]] = {}
-    for one in catalog.forgotten:
-        contexts.setdefault(one.through, []).append(one.context)
+    for entry in catalog.forgotten:
+        contexts.setdefault(entry.through, []).append(entry.context)
     found += [~(of_contexts(names) & _arrived_through(through)) for through, names in contexts.items()]
     return found
 

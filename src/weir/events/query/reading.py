@@ -36,6 +36,10 @@ __all__ = ["Bounds", "StepRead", "StepsRead", "field_array"]
 
 # Beyond it a scan reads a number as another type, or not at all.
 _LARGEST = 1 << 53
+_DEEPEST = 10
+"""Levels of a condition that a scan decides: as a text they are twice as many, of which there is a bound."""
+_MOST_COMPARISONS = 100
+"""Comparisons that a scan decides: the time to plan them grows by the square of their number."""
 _RECENT = "bounded(60000)"
 _SECOND = SHARD_BITS + 20
 """Low bits of an id that change within about a second."""
@@ -162,7 +166,7 @@ class StepsRead:
             and all(one is None or is_readable_instant(one) for one in (bounds.since, bounds.until))
         ):
             return False
-        return all(self._is_pushed(step, condition) for condition in step.conditions)
+        return len(self._pushed(step)) == len(step.conditions)
 
     def _arrived(self, after: Cursor | None) -> list[Expr]:
         seen = None if after is None else after.least(int(self.catalog.options["buckets"]))
@@ -174,18 +178,25 @@ class StepsRead:
             held = _held_by(step.type, step.time)
             if len(held) == 1:
                 found += timestamp_from(held[0], self.bounds.since, self.bounds.until)
-        for condition in step.conditions:
-            if self._is_pushed(step, condition):
-                found.append(
-                    condition_of(condition, self.scope, lambda one: col(_held_by(step.type, one)[0]))
-                )
+        for condition in self._pushed(step):
+            found.append(condition_of(condition, self.scope, lambda one: col(_held_by(step.type, one)[0])))
         whole = all_of(found)
         assert whole is not None
         return whole
 
-    def _is_pushed(self, step: StepRead, condition: tree.Condition) -> bool:
-        fields = fields_of_condition(condition)
-        return all(self._is_plain(step, field) for field in fields) and self._is_simple(condition)
+    def _pushed(self, step: StepRead) -> list[tree.Condition]:
+        """Return the conditions that the scan decides."""
+        found, comparisons = [], 0
+        for condition in step.conditions:
+            fields = list(fields_of_condition(condition))
+            if (
+                comparisons + len(fields) <= _MOST_COMPARISONS
+                and all(self._is_plain(step, field) for field in fields)
+                and self._is_simple(condition, _DEEPEST)
+            ):
+                found.append(condition)
+                comparisons += len(fields)
+        return found
 
     def _is_plain(self, step: StepRead, field: tree.FieldName) -> bool:
         """Whether a scan can evaluate a field: it is a single column whose values have exact literals."""
@@ -193,13 +204,15 @@ class StepsRead:
         kinds = ("string", "enum", "int", "float", "bool", "date", "datetime")
         return column.type.kind in kinds and len(_held_by(step.type, column)) == 1
 
-    def _is_simple(self, condition: tree.Condition) -> bool:
-        """Whether a scan evaluates a condition as DataFusion does."""
+    def _is_simple(self, condition: tree.Condition, levels: int) -> bool:
+        """Whether a scan evaluates a condition of at most so many levels as DataFusion does."""
         if isinstance(condition, tree.Not):
-            return self._is_simple(condition.condition)
+            return levels > 0 and self._is_simple(condition.condition, levels - 1)
         if isinstance(condition, (tree.All, tree.AnyOf)):
-            return len(condition.conditions) <= 20 and all(
-                self._is_simple(one) for one in condition.conditions
+            return (
+                levels > 0
+                and len(condition.conditions) <= 20
+                and all(self._is_simple(one, levels - 1) for one in condition.conditions)
             )
         if isinstance(condition, (tree.IsNull, tree.Bare)):
             return True
