@@ -96,10 +96,11 @@ def checked_age(age: object) -> int | None:
     return age // timedelta(microseconds=1)
 
 
-def retained(catalog: Catalog, name: str, age: int | None, through: int) -> Catalog:
+def retained(catalog: Catalog, name: str, age: int | None, newest: Callable[[], int]) -> Catalog:
     """Return the catalog with another retention age for a type.
 
-    What the former age has removed stays removed.
+    What the former age has removed stays removed: up to the event that ``newest`` returns, which reads the
+    ids of all.
     """
     kind = catalog.type(name)
     present = catalog.retention.get(kind.name, Retention(None))
@@ -107,7 +108,7 @@ def retained(catalog: Catalog, name: str, age: int | None, through: int) -> Cata
         return catalog
     floors = present.floors
     if present.age is not None:
-        floors = (*floors, Floor(now_micros() - present.age, through))
+        floors = (*floors, Floor(now_micros() - present.age, newest()))
     changed = {**catalog.retention, kind.name: Retention(age, floors)}
     return replace(catalog, retention=changed, erasures=catalog.erasures + 1)
 

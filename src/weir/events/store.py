@@ -790,7 +790,7 @@ class EventStore:
 
         def changed(catalog: Catalog) -> Catalog:
             catalog.type(type)
-            return retained(catalog, type, micros, newest_arrival(self._table, None, process_clock))
+            return retained(catalog, type, micros, partial(newest_arrival, self._table, None, process_clock))
 
         self._known = self._stored_catalog.change(changed)
 
