@@ -275,19 +275,6 @@ class Service:
             429, "too_many_requests", "the namespace has too much to merge and index at the moment", 2
         )
 
-    def delete(self, namespace: Namespace) -> None:
-        """Delete a namespace, once the round of upkeep that this process has under way for it has ended.
-
-        What that round writes afterwards would stay there for a day.
-
-        Raises
-        ------
-        NamespaceNotFoundError, NamespaceReadOnlyError
-            As :meth:`weir.namespaces.Namespace.delete`.
-        """
-        with namespace.opened().keeping_up:
-            namespace.delete()
-
     def not_ready(self) -> str:
         """Return why the process cannot work; empty if it can. Makes no storage requests."""
         for name, is_alive in self.loops.items():

@@ -223,7 +223,7 @@ class _Calls:
     async def delete(self, request: HttpRequest, call: Call) -> Response:
         """Remove a namespace."""
         namespace = self._namespace(request, call, writes=True)
-        await self._service.run(self._service.delete, namespace)
+        await self._service.run(namespace.delete)
         self._service.audit(call, "namespace.delete", namespace.name)
         return json_answer({"status": "OK"})
 

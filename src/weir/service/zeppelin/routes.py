@@ -159,7 +159,7 @@ class _Calls:
         def deleted() -> None:
             namespace.opened()
             self._store.put(_deleting(namespace.name), uuid4().hex.encode())
-            self._service.delete(namespace)
+            namespace.delete()
 
         try:
             await self._run(namespace, deleted)
