@@ -39,6 +39,8 @@ def test_a_batch_adds_the_columns_it_has(spark: SparkSession, tmp_path: Path) ->
     wrong = frame(spark, [("x", 1)], "value string, other int")
     with pytest.raises(Exception, match="primary-key column 'id' is missing"):
         save(wrong, table, mergeSchema=True)
+    with pytest.raises(Exception, match="'other', and nothing says of which type"):
+        save(spark.sql("SELECT 1L AS id, NULL AS other"), table, mergeSchema=True)
     assert weir.open(table.uri).status().base_version == version
     # Columns that are there are not added once more.
     save(frame(spark, [(4, "d")], "id long, value string"), table, mergeSchema=True)

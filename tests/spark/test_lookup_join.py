@@ -77,15 +77,18 @@ def test_what_an_executor_does(table: weir.Table) -> None:
         (pa.timestamp("us"), pa.int64()),
         (pa.int64(), pa.bool_()),
         (pa.date32(), pa.int32()),
+        (pa.string(), pa.float64()),
+        (pa.string(), pa.decimal128(20, 1)),
+        (pa.timestamp("us", "UTC"), pa.date32()),
+        (pa.date32(), pa.timestamp("us", "UTC")),
     ],
 )
 def test_a_key_of_another_kind_is_refused(tmp_path: Path, key: pa.DataType, given: pa.DataType) -> None:
     schema = pa.schema([pa.field("at", key, nullable=False), ("name", pa.string())])
     table = weir.create(tmp_path / "t", schema, primary_key="at", fsync=False)
     work = _LookUps(TableLocation(table.uri), ("own",), spark_schema(selected(schema, ["name"])), True)
-    rows = pa.record_batch(
-        {"own": pa.array([1], pa.int64()).cast(given) if given != pa.int32() else pa.array([1], given)}
-    )
+    one = pa.array([1], pa.int32() if given.bit_width == 32 else pa.int64())
+    rows = pa.record_batch({"own": one.cast(given)})
     with pytest.raises(KeyValueError, match="column 'own' is"):
         list(work(iter([rows])))
 

@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from weir.errors import SchemaError
-from weir.spark.types import SparkBatches, spark_schema
+from weir.spark.types import SparkBatches, arrow_schema, spark_schema
 
 SECOND = dt.datetime(2020, 3, 29, 2, 30)
 INSTANT = dt.datetime(2020, 3, 29, 2, 30, 0, 123456)
@@ -126,6 +126,23 @@ def test_what_spark_cannot_express_names_the_column(kind: pa.DataType, path: str
     with pytest.raises(SchemaError, match="Leave it out with the option columns") as raised:
         spark_schema(pa.schema([("id", pa.int64()), ("x", kind)]))
     assert raised.value.where == path
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        (spark.VariantType(), "to_json"),
+        (spark.ArrayType(spark.MapType(spark.StringType(), spark.VariantType())), "to_json"),
+        (spark.StructType([spark.StructField("deep", spark.YearMonthIntervalType())]), "number of months"),
+        (spark.CalendarIntervalType(), "DAY TO SECOND"),
+        (spark.VarcharType(10), "STRING"),
+    ],
+)
+def test_what_no_table_can_hold_names_the_column(kind: spark.DataType, hint: str) -> None:
+    given = spark.StructType([spark.StructField("id", spark.LongType()), spark.StructField("x", kind)])
+    with pytest.raises(SchemaError, match=f"column 'x' is .*{hint}") as raised:
+        arrow_schema(given)
+    assert raised.value.where == "x"
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.duration("ns")])

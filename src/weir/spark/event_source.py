@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weir.errors import OptionError
@@ -12,7 +11,7 @@ from weir.spark.event_options import EventReadOptions, EventWriteOptions
 from weir.spark.event_reader import EventBatchReader, EventStreamReader, event_columns
 from weir.spark.event_writer import EventBatchWriter, EventRows, EventStreamWriter
 from weir.spark.python_worker import keep_imports
-from weir.spark.types import spark_schema
+from weir.spark.types import arrow_schema, spark_schema
 
 __all__ = ["EventDataSource"]
 
@@ -56,5 +55,5 @@ class EventDataSource(DataSource):
         with options.open() as store:
             rows = EventRows.of(options, store)
         # What no row could make up for is told before any task runs.
-        columns_of_table(rows.kind, to_arrow_schema(schema, timezone="UTC").empty_table())
+        columns_of_table(rows.kind, arrow_schema(schema).empty_table())
         return options, rows

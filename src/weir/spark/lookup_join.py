@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from weir.errors import KeyValueError, OptionError, SchemaError
 from weir.format.plain_keys import stored_keys, stored_type
+from weir.rows.cast import is_text
 from weir.spark.options import TableLocation
 from weir.spark.types import SparkBatches, selected, spark_schema
 from weir.table.table import Table
@@ -160,11 +161,20 @@ class _LookUps:
 
 
 def _is_comparable(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether equal-looking values are the same: neither a number nor a local time is an instant."""
+    """Whether equal-looking values are the same: no number, local time or day is an instant.
+
+    Numbers with a fraction are written in several ways, so that none of them is a text.
+    """
     types = pa.types
     if types.is_null(given):
         return True
-    if types.is_timestamp(given) and types.is_timestamp(kind):
-        return bool((given.tz is None) == (kind.tz is None))
+    if types.is_temporal(given) and types.is_temporal(kind):
+        return _is_instant(given) == _is_instant(kind)
+    if (types.is_floating(given) or types.is_decimal(given)) and is_text(kind):
+        return False
     kinds = (types.is_temporal, types.is_boolean)
     return all(bool(is_kind(given)) == bool(is_kind(kind)) for is_kind in kinds)
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weir.engine import failpoint
@@ -36,6 +35,7 @@ from weir.sharding.shard_values import ShardValues
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.lease_retry import in_turn
 from weir.spark.staging import InlineRows, TaskResult, TaskRows, pieces_by_shard
+from weir.spark.types import arrow_schema
 from weir.spark.write_options import WriteOptions
 from weir.storage.interface import ObjectStore
 from weir.table.table import Table
@@ -76,8 +76,7 @@ def prepare(table: Table, options: WriteOptions, schema: StructType, overwrite: 
             "_op, and for a table of other rows create a new one",
         )
     options.check_mode(table)
-    # Spark hands rows over as they are named here: instants in UTC, no unsigned numbers.
-    given = to_arrow_schema(schema, timezone="UTC")
+    given = arrow_schema(schema)
     if options.merge_schema:
         # What is there already has to fit before anything is added.
         known = table.internals.follow().names
@@ -106,6 +105,13 @@ def _add_columns(table: Table, given: pa.Schema) -> None:
         missing = [field.with_nullable(True) for field in given if field.name not in (*known, OPERATION)]
         if not missing:
             return
+        for field in missing:
+            if pa.types.is_null(field.type):
+                raise SchemaError(
+                    f"the table has no column {field.name!r}, and nothing says of which type it is",
+                    where=field.name,
+                    hint="Cast it, as in CAST(NULL AS STRING), or leave it out",
+                )
         try:
             table.alter(add=missing)
         except SchemaError:

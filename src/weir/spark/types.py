@@ -35,20 +35,35 @@ microseconds; otherwise they are an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from weir.errors import SchemaError
 from weir.read.checks import check_columns
 
-__all__ = ["SparkBatches", "check_schema", "selected", "spark_schema"]
+__all__ = ["SparkBatches", "arrow_schema", "check_schema", "selected", "spark_schema"]
 
 _LARGEST_PRECISION = 38
 _TIME_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _HINT = "Leave it out with the option columns"
+
+_NO_COLUMN: Mapping[str, str] = {
+    "VariantType": "Write it as text, with to_json(...)",
+    "GeometryType": "Write it as bytes, with ST_AsBinary(...)",
+    "GeographyType": "Write it as bytes, with ST_AsBinary(...)",
+    "YearMonthIntervalType": "Write it as a number of months",
+    "CalendarIntervalType": "Write it as numbers, or as an INTERVAL DAY TO SECOND",
+    "CharType": "Write STRING",
+    "VarcharType": "Write STRING",
+}
+"""Spark's types that no column has, by the names of their classes, and what to do about each.
+
+Spark hands some of them over as structs of their parts, and lengths of texts are Spark's own affair.
+"""
 
 _SIMPLE: tuple[tuple[pa.DataType, spark.DataType], ...] = (
     (pa.bool_(), spark.BooleanType()),
@@ -137,6 +152,43 @@ def _spark_type(kind: pa.DataType, path: str) -> spark.DataType:
     raise _refused(path, kind, "it has no such type")
 
 
+def arrow_schema(schema: spark.StructType) -> pa.Schema:
+    """Return columns as Spark hands them over: instants in UTC, no unsigned numbers.
+
+    Raises
+    ------
+    SchemaError
+        Naming a column of a type that no table has.
+    """
+    for field in schema:
+        for part in _parts(field.dataType):
+            hint = _NO_COLUMN.get(type(part).__name__)
+            if hint is not None:
+                raise SchemaError(
+                    f"column {field.name!r} is {field.dataType.simpleString()}, and a table has no such type",
+                    where=field.name,
+                    hint=hint,
+                )
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkException as error:
+        raise SchemaError(f"Spark cannot hand over these columns: {error}", where="schema") from error
+
+
+def _parts(kind: spark.DataType) -> Iterator[spark.DataType]:
+    """Yield a type and the types inside it."""
+    yield kind
+    inside: list[spark.DataType] = []
+    if isinstance(kind, spark.ArrayType):
+        inside = [kind.elementType]
+    elif isinstance(kind, spark.MapType):
+        inside = [kind.keyType, kind.valueType]
+    elif isinstance(kind, spark.StructType):
+        inside = [field.dataType for field in kind]
+    for one in inside:
+        yield from _parts(one)
+
+
 def _refused(path: str, kind: pa.DataType, reason: str) -> SchemaError:
     return SchemaError(f"Spark cannot read column {path!r} of type {kind}: {reason}", where=path, hint=_HINT)
 
@@ -217,7 +269,7 @@ class SparkBatches:
             if column.type != field.type:
                 try:
                     column = column.cast(field.type)
-                except pa.ArrowInvalid as error:
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                     raise SchemaError(
                         f"a value of column {field.name!r} does not fit into Spark's type: {error}",
                         where=field.name,

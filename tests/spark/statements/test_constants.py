@@ -60,17 +60,24 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
     ("spark", "expected"),
     [
         ("n / 4 > 1", "CAST(n AS DOUBLE) / NULLIF(4, 0) > 1"),
-        ("n / 4.0 > x / 2", "n / NULLIF(4.0, 0) > x / NULLIF(2, 0)"),
+        ("n / 4.0 > x / 2", "n / NULLIF(4.0, 0) + 0.0 > x / NULLIF(2, 0) + 0.0"),
         ("CAST(price AS DOUBLE) / n > 1", "CAST(price AS DOUBLE) / NULLIF(n, 0) > 1"),
         (
             "f = 0.5 OR f = f AND f IN (1, 2)",
-            "CAST(f AS DOUBLE) = 0.5 OR f = f AND CAST(f AS DOUBLE) IN (1, 2)",
+            "CAST(f AS DOUBLE) = 0.5 OR f + 0.0 = f + 0.0 AND CAST(f AS DOUBLE) IN (1, 2)",
         ),
-        ("price * 1.10 > x - 1", "price * CAST('1.10' AS DECIMAL(3, 2)) > x - 1"),
-        ("n + 1 = -n * x", "CAST(n AS BIGINT) + 1 = -CAST(n AS BIGINT) * x"),
+        (
+            "price * 1.10 > x - 1",
+            "CAST(price * CAST('1.10' AS DECIMAL(3, 2)) AS DOUBLE) > x - 1 + 0.0",
+        ),
+        ("n + 1 = -n * x", "CAST(n AS BIGINT) + 1 = -CAST(n AS BIGINT) * x + 0.0"),
+        ("x = 0 OR -x = 0 OR -x > 2", "x = 0 OR -x + 0.0 = 0 OR -x > 2"),
+        ("x % n = 0", "x % NULLIF(CAST(n AS BIGINT), 0) + 0.0 = 0"),
+        ("n % 2 = n div 4", "CAST(n AS BIGINT) % 2 = CAST(CAST(n AS BIGINT) / 4 AS BIGINT)"),
+        ("text ILIKE 'A%'", "LOWER(text) LIKE 'a%'"),
         (
             "info.n / 2 = new.n / 2",
-            "CAST(info.n AS DOUBLE) / NULLIF(2, 0) = CAST(new.n AS DOUBLE) / NULLIF(2, 0)",
+            "CAST(info.n AS DOUBLE) / NULLIF(2, 0) + 0.0 = CAST(new.n AS DOUBLE) / NULLIF(2, 0) + 0.0",
         ),
         ("v[0] = n", "v[1] = n"),
         ("v[n] = element_at(v, 1)", "v[(n) + 1] = v[1]"),
@@ -119,6 +126,9 @@ def test_a_condition_means_what_it_means_in_spark(spark: str, expected: str) -> 
             "concat_ws('-', text, text) = 'a'",
         ),
         *("text RLIKE '^a'", "left(text, n) = 'a'", "substr(text, -1) = 'a'", "trim(text) = 'a'"),
+        # Digits and exponents, and a place between any two characters.
+        *("concat(x, 'a') = '1.5a'", "price || '' = '1'", "length(x) = 3", "concat(at, '') = ''"),
+        *("replace(text, '', 'b') = 'b'", "replace(text, text, '') = ''"),
         # White space, digits that are lost, the time zone of the session.
         *("try_cast(text AS INT) IS NULL", "CAST(price AS INT) = 3", "price / 3 = 1.666667"),
         *("at = local", "CAST(at AS DATE) = day", "at + INTERVAL 1 DAY > now()", "day + 1 = current_date()"),

@@ -48,9 +48,9 @@ def test_clauses_that_write_other_rows_are_none(update: str, insert: str) -> Non
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        ("t.version < s.version", "version < new.version"),
-        (r"t.text IS NULL OR t.`a b` = 'it\'s'", "text IS NULL OR `a b` = 'it''s'"),
-        ("T.VERSION <= S.Version AND t.id = s.id", "version <= new.version AND id = new.id"),
+        ("t.version < s.version", "`version` < new.`version`"),
+        (r"t.text IS NULL OR t.`a b` = 'it\'s'", "`text` IS NULL OR `a b` = 'it''s'"),
+        ("T.VERSION <= S.Version AND t.id = s.id", "`version` <= new.`version` AND `id` = new.`id`"),
     ],
 )
 def test_a_condition_on_the_row_that_is_there(condition: str, expected: str) -> None:
@@ -71,6 +71,12 @@ def test_a_condition_on_the_row_that_is_there(condition: str, expected: str) -> 
             "a clause after",
         ),
         ("WHEN MATCHED THEN UPDATE SET id = s.version", UnsupportedError, "does not change"),
+        (
+            "WHEN MATCHED AND s.t.version > 1 THEN DELETE",
+            UnsupportedError,
+            "s.t.version, a field of a column",
+        ),
+        ("WHEN MATCHED THEN UPDATE SET text = s.more.text", UnsupportedError, "a field of a column"),
         ("WHEN MATCHED THEN UPDATE SET nothing = s.text", SchemaError, "no column 'nothing'"),
         ("WHEN MATCHED THEN UPDATE SET text = s.nothing", SchemaError, "no column 'nothing'"),
         ("WHEN MATCHED AND version > 1 THEN DELETE", QueryError, "both have"),
@@ -103,6 +109,28 @@ def test_what_cannot_be_done_is_refused_by_name(clauses: str, error: type[WeirEr
 def test_on_compares_the_key(on: str) -> None:
     with pytest.raises(UnsupportedError, match="ON"):
         plan("WHEN MATCHED THEN DELETE", on=on)
+
+
+@pytest.mark.parametrize(
+    "clause", ["WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *", "WHEN MATCHED THEN DELETE"]
+)
+def test_a_star_sets_the_key_that_is_compared(clause: str) -> None:
+    """Another column of the source that is called like the key would be the key of another row."""
+    found = plan(clause, on="t.id = CAST(s.ID AS BIGINT)")
+    assert found.keys["id"].sql("spark") == "CAST(`s`.`id` AS BIGINT)"
+    if "*" not in clause:
+        plan(clause, on="t.id = s.more")
+        return
+    with pytest.raises(UnsupportedError, match=r"\* where ON compares id with `s`.`more`"):
+        plan(clause, on="t.id = s.more")
+
+
+def test_a_source_without_a_name() -> None:
+    text = "MERGE INTO t USING (SELECT 1) ON t.id = more WHEN MATCHED AND op > 1 THEN UPDATE SET text = op"
+    statement = sqlglot.parse_one(text, read="spark")
+    assert isinstance(statement, exp.Merge)
+    found = plan_merge_rows(statement, SCHEMA, ("id",), SOURCE, lambda constants: pytest.fail(str(constants)))
+    assert found.keys["id"].sql("spark") == "`more`"
 
 
 def test_a_key_of_several_columns_and_of_expressions() -> None:

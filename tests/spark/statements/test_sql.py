@@ -140,6 +140,10 @@ def test_only_rows_that_are_there_or_only_others(spark: SparkSession, table: wei
         ("DELETE FROM t WHERE other.id = 1", WeirError, "no column other.id"),
         ("INSERT OVERWRITE t SELECT 1, 2, 'x', NULL", UnsupportedError, "OVERWRITE"),
         ("INSERT INTO t SELECT 1", SchemaError, "1 values for 4 columns"),
+        ("INSERT INTO t (id, _op) VALUES (1, 'delete')", SchemaError, "no column '_op'"),
+        ("INSERT INTO t (id, text, TEXT) VALUES (1, 'a', 'b')", QueryError, "named twice"),
+        ("INSERT INTO t (id) VALUES (NULL)", KeyValueError, "null"),
+        ("INSERT INTO t (id, version) VALUES (1, 9000000000)", SchemaError, "does not fit int32"),
         ("INSERT INTO t REPLACE WHERE id > 3 SELECT * FROM t", UnsupportedError, "REPLACE WHERE"),
         ("INSERT INTO t VALUES (1, 1, 'x', NULL) ON CONFLICT DO NOTHING", UnsupportedError, "ON CONFLICT"),
         ("INSERT INTO t AS x (version, id) VALUES (1, 2)", UnsupportedError, "INSERT with AS"),
@@ -188,6 +192,46 @@ def test_update_and_delete(spark: SparkSession, table: weir.Table) -> None:
     assert rows(table) == expected
     assert affected(spark, "DELETE FROM t", table) == 5
     assert rows(table) == {}
+
+
+def test_names_that_sql_has_another_meaning_for(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["now", "current_date", "order", "end", "null", "interval", "new", "t", "Mixed"]
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), *((name, pa.int32()) for name in names)])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert([{"id": n, **dict.fromkeys(names, n)} for n in range(3)])
+    for name in names:
+        assert affected(spark, f"UPDATE t AS x SET `{name}` = `{name}` + 7 WHERE `{name}` = 1", table) == 1
+    assert table.get([1]).to_pylist() == [{"id": 1, **dict.fromkeys(names, 8)}]
+    source = f"(SELECT id, {', '.join(f'9 AS `{name}`' for name in names)} FROM range(3)) AS s"
+    larger = " AND ".join(f"x.`{name}` < s.`{name}`" for name in names)
+    merge = f"MERGE INTO t AS x USING {source} ON x.id = s.id WHEN MATCHED AND {larger} THEN UPDATE SET *"
+    assert affected(spark, merge, table) == 3
+    assert affected(spark, "DELETE FROM t WHERE now = 9 AND t.mixed = 9", table) == 3
+
+
+def test_functions_are_passed_on_as_they_are_written(spark: SparkSession, table: weir.Table) -> None:
+    """Also those that the parser writes another way where it understands them."""
+    for value in (
+        "to_char(7, '999')",
+        "date_format(TIME '12:30:00', 'HH')",
+        "substr('abc', -2)",
+        "log(1, 2)",
+    ):
+        (expected,) = spark.sql(f"SELECT string({value})").first()  # type: ignore[misc]
+        assert affected(spark, f"UPDATE t SET text = string({value}) WHERE id = 1", table) == 1
+        merge = f"MERGE INTO t USING (SELECT 2L id, string({value}) a) s ON t.id = s.id WHEN MATCHED THEN "
+        assert affected(spark, f"{merge} UPDATE SET text = s.a", table) == 1
+        merge = "MERGE INTO t USING (SELECT 3L id) s ON t.id = s.id WHEN MATCHED THEN "
+        assert affected(spark, f"{merge} UPDATE SET text = string({value})", table) == 1
+        assert affected(spark, f"INSERT INTO t (id, text) SELECT 4, string({value})", table) == 1
+        (read,) = sql(spark, f"SELECT DISTINCT string({value}) FROM t", {"t": table}).collect()
+        assert {read[0], *(rows(table)[n][1] for n in (1, 2, 3, 4))} == {expected}
+    assert (
+        affected(spark, "UPDATE t SET text = upper(to_char(7, '999')) WHERE lower(text) = 't5'", table) == 1
+    )
+    for varies in ("uuid()", "uniform(1, 9)", "no_such_function()"):
+        with pytest.raises(UnsupportedError, match="cannot evaluate"):
+            sql(spark, f"UPDATE t SET text = string({varies})", {"t": table})
 
 
 def test_operators_mean_what_they_mean_in_spark(spark: SparkSession, table: weir.Table) -> None:
@@ -323,6 +367,10 @@ def test_a_query_keeps_what_it_says_of_a_table(
     assert numbers("SELECT count(*) FROM t TABLESAMPLE (2 ROWS)") == [(2,)]
     pivot = "SELECT * FROM (SELECT id, version FROM t) PIVOT (sum(version) FOR id IN (1, 2))"
     assert numbers(pivot) == [(1, 2)]
+    # A WITH of the name of a table, whose query reads the table; and one that others do not see.
+    assert numbers("WITH t AS (SELECT * FROM t WHERE id > 1) SELECT count(*) FROM t") == [(3,)]
+    inner = "WITH t AS (SELECT 1L AS id) SELECT id FROM t"
+    assert numbers(f"SELECT count(*) FROM t WHERE id IN ({inner}) OR id = 0") == [(2,)]
     with pytest.raises(UnsupportedError, match="TIMESTAMP AS OF"):
         sql(spark, "SELECT * FROM t TIMESTAMP AS OF current_timestamp()", tables)
     merge = "MERGE INTO t USING other ON t.id = other.id WHEN MATCHED THEN UPDATE SET version = other.version"
@@ -337,7 +385,7 @@ def test_a_query_keeps_what_it_says_of_a_table(
 def test_a_table_from_its_creation_to_queries(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "a b"
     create = f"""CREATE TABLE IF NOT EXISTS weir.`{path}` (
-        id BIGINT, at TIMESTAMP_NTZ COMMENT 'when', tags ARRAY<STRING>, PRIMARY KEY (id)
+        id BIGINT, at TIMESTAMP_NTZ COMMENT 'when', tags ARRAY<STRING>, daily TIME, PRIMARY KEY (id)
     ) USING weir CLUSTERED BY (id) INTO 2 BUCKETS"""
     for _ in range(2):
         sql(spark, create)
@@ -346,6 +394,7 @@ def test_a_table_from_its_creation_to_queries(spark: SparkSession, tmp_path: Pat
     table = weir.open(path)
     assert table.primary_key == ("id",)
     assert table.schema.field("at").type == pa.timestamp("us")
+    assert table.schema.field("daily").type == pa.time64("ns")
     assert table.sharded_by == "bucket(id, 2)"
     names = {"events": path}
     counted = sql(spark, "INSERT INTO events (id, tags) VALUES (1, array('a')), (2, NULL)", names)
@@ -354,7 +403,7 @@ def test_a_table_from_its_creation_to_queries(spark: SparkSession, tmp_path: Pat
         SELECT events.id, size(x.tags) AS n FROM events JOIN weir.`{path}` x USING (id)
         WHERE events.id NOT IN (SELECT id FROM e)"""
     assert [tuple(row) for row in sql(spark, query, names).collect()] == [(1, 1)]
-    sql(spark, "INSERT INTO events SELECT id + 10, at, tags FROM events", names)
+    sql(spark, "INSERT INTO events SELECT id + 10, at, tags, daily FROM events", names)
     assert table.scan().count() == 4
     sql(spark, "CREATE OR REPLACE TEMPORARY VIEW many AS SELECT count(*) AS n FROM events", names)
     assert spark.sql("SELECT n FROM many").first().n == 4  # type: ignore[union-attr]
@@ -366,6 +415,14 @@ def test_a_table_from_its_creation_to_queries(spark: SparkSession, tmp_path: Pat
     [
         ("(id BIGINT) USING weir LOCATION '{}' TBLPROPERTIES ('x' = 'y')", UnsupportedError, "merge_engine"),
         ("(id BIGINT, PRIMARY KEY (x)) USING weir LOCATION '{}'", SchemaError, "no column 'x'"),
+        ("(id BIGINT PRIMARY KEY, v VARIANT) USING weir LOCATION '{}'", SchemaError, "'v' is variant"),
+        ("(id BIGINT PRIMARY KEY, v VARCHAR(9)) USING weir LOCATION '{}'", SchemaError, "Write STRING"),
+        ("(id BIGINT PRIMARY KEY, v INT DEFAULT 5) USING weir LOCATION '{}'", UnsupportedError, "DEFAULT 5"),
+        (
+            "(id BIGINT PRIMARY KEY, v DECIMAL(50)) USING weir LOCATION '{}'",
+            SchemaError,
+            "cannot read the col",
+        ),
         ("(id BIGINT PRIMARY KEY) USING weir", QueryError, "nothing says where"),
         ("USING weir LOCATION '{}' AS SELECT 1 AS id", UnsupportedError, "AS SELECT"),
         ("(id BIGINT) USING weir PARTITIONED BY (days(id)) LOCATION '{}'", UnsupportedError, "PARTITIONED"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark.sql import Column
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weir.engine.runner import Runner
@@ -27,6 +26,7 @@ from weir.spark.pipeline.settings import Services, TargetEvents, TargetTable
 from weir.spark.pipeline.table_services import table_services
 from weir.spark.pipeline.target import find_table, open_or_create
 from weir.spark.sink import prepare
+from weir.spark.types import arrow_schema
 from weir.spark.write_options import WriteOptions
 from weir.table.table import Table
 
@@ -124,7 +124,7 @@ class EventDestination:
             If a column is missing, or is not a field of the type.
         """
         kind = type_of_events(self.target, self.store)
-        columns_of_table(kind, to_arrow_schema(rows, timezone="UTC").empty_table())
+        columns_of_table(kind, arrow_schema(rows).empty_table())
 
     def misfit(self, rows: StructType) -> Column:
         """Return an expression for why a row does not fit; null if it does."""

@@ -21,6 +21,7 @@ from weir.spark.pipeline.micro_batch import MicroBatch
 from weir.spark.pipeline.query_watch import QueryWatch
 from weir.spark.pipeline.schedule import Schedule, ScheduledService, ServiceState
 from weir.spark.pipeline.stream import MicroBatches
+from weir.spark.worker_errors import worker_error
 from weir.table.table import Table
 
 __all__ = ["PipelineSummary", "RunningPipeline", "use_pool"]
@@ -370,10 +371,10 @@ def _failure(error: Exception, uri: str) -> PipelineError:
 def _reason(error: Exception) -> str:
     """Return the cause: the last line of a Python worker's traceback, without Spark's plan."""
     text = str(error).partition("=== Streaming Query ===")[0].strip()
+    own = worker_error(text)
+    if own is not None:
+        return str(own)
     raised = _RAISED.findall(text)
-    for kind, message in reversed(raised):
-        if kind.startswith("weir.errors."):
-            return str(message)
     if raised:
         return ": ".join(raised[-1])
     return text.partition("\n")[0] or type(error).__name__

@@ -17,7 +17,9 @@ from weir.errors import FilterError
 from weir.lsm.literals import literals
 from weir.schema.sql_nesting import refuse_deep
 from weir.spark.statements.alike import refuse_unlike
+from weir.spark.statements.dialect import PassedOn, is_known, understood
 from weir.spark.statements.expressions import COMPARISONS, column_type, explicit, filter_text
+from weir.spark.statements.floats import floats_compared
 
 __all__ = ["Evaluate", "condition_text", "evaluated_by"]
 
@@ -25,17 +27,16 @@ Evaluate = Callable[[Sequence[exp.Expr]], pa.Table]
 """Returns one row with the values of some expressions."""
 
 _COMPARISONS = (*COMPARISONS, exp.Between, exp.In)
-_VARYING = (exp.Column, exp.Identifier, exp.Select, exp.Anonymous, exp.Rand, exp.Randn, exp.Uuid)
+_VARYING = (exp.Column, exp.Identifier, exp.Select, exp.Rand, exp.Randn, exp.Uuid)
+_VARYING_NAMES = frozenset({"RAND", "RANDOM", "RANDN", "RANDSTR", "SHUFFLE", "UNIFORM", "UUID"})
 _PLAIN = (exp.Literal, exp.Boolean, exp.Null)
-_NOW = "now"
-"""A function unknown to sqlglot."""
 
 
 def evaluated_by(spark: SparkSession) -> Evaluate:
     """Return an evaluator of expressions that uses a session."""
 
     def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
-        texts = [one.sql("spark") for one in expressions]
+        texts = [one.sql(PassedOn) for one in expressions]
         columns = ", ".join(f"{text} AS c{number}" for number, text in enumerate(texts))
         try:
             return spark.sql(f"SELECT {columns}").toArrow()
@@ -75,7 +76,7 @@ def condition_text(
     """
     # Before it is rewritten, which takes time with the square of its depth.
     refuse_deep(expression.sql("spark"), "the condition", where="weir.spark.sql", error=FilterError)
-    whole = exp.Paren(this=explicit(expression, schema))
+    whole = exp.Paren(this=explicit(understood(expression, _is_constant), schema))
     if of is not None:
         kind = schema.field(of).type
         if pa.types.is_decimal(kind) and (whole.this.is_number or _is_constant(whole.this)):
@@ -94,6 +95,7 @@ def condition_text(
             if text is not None:
                 one.replace(exp.var(text))
     refuse_unlike(whole.this, schema)
+    whole.set("this", floats_compared(whole.this, schema))
     if of is not None and pa.types.is_decimal(schema.field(of).type) and not isinstance(whole.this, exp.Var):
         # With other digits than the column has, as Spark rounds what it stores.
         return f"CAST({filter_text(whole.this)} AS {_decimal_type(schema.field(of).type)})"
@@ -135,7 +137,14 @@ def _is_constant(node: exp.Expr) -> bool:
         return False
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
         return False
-    return not any(isinstance(part, _VARYING) and part.name.lower() != _NOW for part in node.walk())
+    return not any(_varies(part) for part in node.walk())
+
+
+def _varies(part: exp.Expr) -> bool:
+    if isinstance(part, exp.Anonymous):
+        # A function that nobody knows may be one of the user's own.
+        return not is_known(part) or part.name.upper() in _VARYING_NAMES
+    return isinstance(part, _VARYING)
 
 
 def _refuse_instant_as_date(node: exp.Expr, kind: pa.DataType, schema: pa.Schema) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructType
 from sqlglot import exp
 
 import weir
 from weir.errors import QueryError, SchemaError, UnsupportedError
 from weir.sharding.shard_by import ShardBy
+from weir.spark.statements.dialect import PassedOn
 from weir.spark.statements.names import NamedTables
+from weir.spark.types import arrow_schema
 from weir.storage.location import parse_location
 from weir.table.table import Table
 
@@ -114,10 +116,17 @@ def _columns(described: exp.Schema) -> tuple[pa.Schema, list[str]]:
             for kind in kinds
         )
         name = exp.to_identifier(one.name, quoted=True).sql("spark")
-        texts.append(f"{name} {one.kind.sql('spark')}{'' if is_null else ' NOT NULL'}")
-    described_by_spark = StructType.fromDDL(", ".join(texts))
+        texts.append(f"{name} {one.kind.sql(PassedOn)}{'' if is_null else ' NOT NULL'}")
+    try:
+        described_by_spark = StructType.fromDDL(", ".join(texts))
+    except PySparkException as error:
+        said = " ".join(str(error).split())
+        raise SchemaError(f"Spark cannot read the columns: {said:.400}", where=_WHERE) from error
     assert isinstance(described_by_spark, StructType)
-    schema = to_arrow_schema(described_by_spark, timezone="UTC")
+    for column in described_by_spark:
+        if isinstance(column.dataType, StringType) and column.dataType.simpleString() != "string":
+            _refuse(f"{column.name} {column.dataType.simpleString()}", "Texts are compared by their bytes")
+    schema = arrow_schema(described_by_spark)
     for name in key:
         if name not in schema.names:
             raise SchemaError(f"there is no column {name!r} to be the primary key", where=name)

@@ -62,7 +62,8 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
 
     In Spark, ``/`` of integers gives a fraction, and ``[0]`` is the first element of a list. Sums of small
     integers use 64 bits: fewer would overflow. Floats are compared with other types as doubles, and a
-    fractional literal multiplied by a decimal is a decimal.
+    fractional literal multiplied by a decimal is a decimal. ``ILIKE`` is ``LIKE`` in lower case. What is left
+    of a division by zero is null, like its result.
 
     Parameters
     ----------
@@ -91,6 +92,12 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
                 side.replace(exp.cast(side.copy(), exp.DataType.Type.BIGINT))
             elif is_decimal and isinstance(side, exp.Literal) and not (side.is_string or side.is_int):
                 side.replace(_as_decimal(side))
+    for rest in list(whole.find_all(exp.Mod, exp.IntDiv)):
+        by = rest.expression
+        if not (isinstance(by, exp.Literal) and by.name.strip("0.")):
+            by.replace(exp.Nullif(this=by.copy(), expression=exp.Literal.number(0)))
+    for like in list(whole.find_all(exp.ILike)):
+        like.replace(exp.Like(this=_lower(like.this), expression=_lower(like.expression)))
     for comparison in list(whole.find_all(*COMPARISONS, exp.In, exp.Between)):
         sides = list(comparison.iter_expressions())
         small = [side for side in sides if _is(pa.types.is_float32, side, schema)]
@@ -107,6 +114,10 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     inside = whole.this
     assert isinstance(inside, exp.Expr)
     return inside
+
+
+def _lower(text: exp.Expr) -> exp.Expr:
+    return exp.Literal.string(text.name.lower()) if text.is_string else exp.Lower(this=text.copy())
 
 
 def _later(index: exp.Expr, by: int) -> exp.Expr:

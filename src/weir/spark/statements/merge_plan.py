@@ -145,10 +145,27 @@ class _Names:
         if name.lower() not in self._source_columns:
             raise SchemaError(f"the source has no column {name!r}", where=name)
         identifier = exp.to_identifier(self._source_columns[name.lower()], quoted=True)
-        return exp.Column(this=identifier, table=exp.to_identifier(self._source, quoted=True))
+        # A query without an alias has no name, and nothing else is read.
+        of = exp.to_identifier(self._source, quoted=True) if self._source else None
+        return exp.Column(this=identifier, table=of)
+
+    def of_star(self, keys: Values, what: str) -> Values:
+        """Return what ``*`` sets: each column to that of the source with its name."""
+        for name, value in keys.items():
+            compared: exp.Expr = value
+            while isinstance(compared, exp.Cast | exp.Paren):
+                compared = compared.this
+            if name.lower() in self._source_columns and compared != self.of_source(name):
+                _refuse(
+                    f"{what} * where ON compares {name} with {value.sql('spark')}",
+                    "Name the columns and their values: the key of a row is what ON compares",
+                )
+        return {**keys, **{name: self.of_source(name) for name in self.columns if name not in keys}}
 
     def is_target(self, column: exp.Column) -> bool:
         """Whether a column belongs to the table."""
+        if len(column.parts) > 2:
+            _refuse(f"{column.sql('spark')}, a field of a column", "Make it a column of the source")
         of = column.table.lower()
         if of:
             if of not in (self._target, self._source):
@@ -230,11 +247,11 @@ def _on_present_row(names: _Names, condition: exp.Expression, values: Values | N
     def written(column: exp.Column) -> exp.Expression:
         if names.is_target(column):
             own = names.column(column.name)
-            return exp.Column(this=exp.to_identifier(own, quoted=not own.isidentifier()))
+            return exp.Column(this=exp.to_identifier(own, quoted=True))
         of_source = names.of_source(column.name)
         for name, value in (values or {}).items():
             if value == of_source:
-                new = exp.to_identifier(name, quoted=not name.isidentifier())
+                new = exp.to_identifier(name, quoted=True)
                 return exp.Column(this=new, table=exp.to_identifier("new"))
         _refuse(
             f"WHEN MATCHED AND {condition.sql('spark')}, since {column.sql('spark')} is not written",
@@ -249,7 +266,7 @@ def _updated(names: _Names, then: exp.Update, keys: Values) -> Values:
     done: set[str] = set()
     for one in then.expressions:
         if isinstance(one, exp.Star):
-            values |= {name: names.of_source(name) for name in names.columns if name not in keys}
+            values |= names.of_star(keys, "UPDATE SET")
             continue
         column = cast(exp.Column, one.this)
         if column.table and not names.is_target(column):
@@ -267,10 +284,7 @@ def _updated(names: _Names, then: exp.Update, keys: Values) -> Values:
 
 def _inserted(names: _Names, then: exp.Insert, keys: Values) -> Values:
     if isinstance(then.this, exp.Star):
-        return {
-            **keys,
-            **{name: names.of_source(name) for name in names.columns if name not in keys},
-        }
+        return names.of_star(keys, "INSERT")
     columns = then.this.expressions if then.this is not None else None
     given = then.expression.expressions if then.expression is not None else []
     if not columns or len(columns) != len(given):

@@ -15,8 +15,9 @@ from weir.rows.changes import OPERATION
 from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
 from weir.spark.lease_retry import in_turn
 from weir.spark.statements.constants import evaluated_by
+from weir.spark.statements.dialect import PassedOn
 from weir.spark.statements.merge_plan import Clause, MergePlan, plan_merge_rows
-from weir.spark.statements.names import NamedTables, options_of
+from weir.spark.statements.names import NamedTables, append
 from weir.table.table import Table
 from weir.write.write_result import WriteResult
 
@@ -46,10 +47,10 @@ def merge_rows(spark: SparkSession, statement: exp.Merge, tables: NamedTables) -
         statement,
         table.schema,
         table.primary_key,
-        spark.sql(exp.select("*").from_(source).sql("spark")).columns,
+        spark.sql(exp.select("*").from_(source).sql(PassedOn)).columns,
         evaluated_by(spark),
     )
-    chosen = spark.sql(_choice(source, plan).sql("spark")).persist()
+    chosen = spark.sql(_choice(source, plan).sql(PassedOn)).persist()
     try:
         _check_keys(chosen, table.primary_key)
         counted = chosen.groupBy(_MATCHED, _ABSENT).count().collect()
@@ -170,7 +171,7 @@ def _write_by_sink(chosen: DataFrame, plan: MergePlan, table: Table) -> None:
     is_delete = functions.col(_MATCHED).isin(deletes) if deletes else functions.lit(False)
     operation = functions.when(is_delete, "delete").otherwise("upsert").alias(OPERATION)
     rows = chosen.where(functions.col(_MATCHED) != _NONE).select(*columns, operation)
-    rows.write.format("weir").mode("append").options(**options_of(table)).save()
+    append(rows, table)
 
 
 def _operations(

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from weir.errors import QueryError, UnsupportedError
 from weir.spark.options import TableLocation
+from weir.spark.worker_errors import worker_error
 from weir.storage.location import parse_location
 from weir.table.table import Table
 
@@ -94,9 +95,8 @@ class NamedTables:
 
     def of(self, statement: exp.Expression) -> Iterator[exp.Table]:
         """Yield the places where a statement names Weir tables, except names hidden by a WITH."""
-        hidden = {one.alias.lower() for one in statement.find_all(exp.CTE)}
         for name in statement.find_all(exp.Table):
-            if self.place(name) is not None and (name.db or name.name.lower() not in hidden):
+            if self.place(name) is not None and (name.db or not _is_hidden(name)):
                 yield name
 
     def readable(self, spark: SparkSession, statement: exp.Expression) -> exp.Expression:
@@ -120,6 +120,21 @@ class NamedTables:
             for part, value in {"this": exp.to_identifier(view), "db": None, "version": None}.items():
                 name.set(part, value)
         return statement
+
+
+def _is_hidden(name: exp.Table) -> bool:
+    """Whether a name stands for a query of a WITH around it. Such a query sees only those before it."""
+    inside: exp.Expr = name
+    while (above := inside.parent) is not None:
+        queries: list[exp.Expr] = []
+        if isinstance(above, exp.With):
+            queries = above.expressions[: (inside.index or 0) + bool(above.recursive)]
+        elif (found := above.args.get("with_")) is not None and found is not inside:
+            queries = found.expressions
+        if any(one.alias.lower() == name.name.lower() for one in queries):
+            return True
+        inside = above
+    return False
 
 
 def _state(name: exp.Table) -> str | None:
@@ -147,3 +162,20 @@ def read(spark: SparkSession, table: Table, at: str | None = None) -> DataFrame:
     """Return the rows of a table, now or in a named state."""
     options = options_of(table) if at is None else {**options_of(table), "at": at}
     return spark.read.format(_FORMAT).options(**options).load()
+
+
+def append(rows: DataFrame, table: Table) -> None:
+    """Have executors write rows to a table.
+
+    Raises
+    ------
+    WeirError
+        What the data source has raised, on the driver or in a task.
+    """
+    try:
+        rows.write.format(_FORMAT).mode("append").options(**options_of(table)).save()
+    except Exception as error:
+        own = worker_error(str(error))
+        if own is None:
+            raise
+        raise own from error

@@ -14,9 +14,10 @@ from sqlglot.errors import SqlglotError
 from weir.errors import FilterError, QueryError, SchemaError, UnsupportedError
 from weir.spark.statements.constants import Evaluate, condition_text, evaluated_by
 from weir.spark.statements.definitions import create_table, is_of_weir
+from weir.spark.statements.dialect import PassedOn
 from weir.spark.statements.expressions import renamed
 from weir.spark.statements.merge_rows import merge_rows
-from weir.spark.statements.names import NamedTable, NamedTables, options_of
+from weir.spark.statements.names import NamedTable, NamedTables, append
 
 __all__ = ["sql"]
 
@@ -120,12 +121,12 @@ def _run(spark: SparkSession, statement: str, known: NamedTables) -> DataFrame:
         return _counted(spark, _write(spark, parsed, known))
     if not list(known.of(parsed)):
         return spark.sql(statement)
-    return spark.sql(known.readable(spark, parsed).sql("spark"))
+    return spark.sql(known.readable(spark, parsed).sql(PassedOn))
 
 
 def _parse(statement: str) -> exp.Expression:
     try:
-        found = [one for one in sqlglot.parse(statement, read="spark") if one is not None]
+        found = [one for one in sqlglot.parse(statement, read=PassedOn) if one is not None]
     except SqlglotError as error:
         said = " ".join(str(error).split())
         raise QueryError(f"the statement cannot be read: {said:.400}", where="weir.spark.sql") from error
@@ -237,7 +238,7 @@ def _own(
         name = known.get(parts[0].name.lower())
         if name is None:
             raise FilterError(f"the table has no column {column.sql('spark')}", where=column.sql("spark"))
-        found = [exp.to_identifier(name, quoted=not name.isidentifier()), *parts[1:]]
+        found = [exp.to_identifier(name, quoted=True), *parts[1:]]
         # The names of a column and of the fields of it, the innermost first.
         return exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(found), strict=False)))
 
@@ -265,7 +266,7 @@ def _query(statement: exp.Insert) -> exp.Expression:
 
 def _insert(spark: SparkSession, statement: exp.Insert, tables: NamedTables) -> int:
     table = tables.changed(_inserted(statement))
-    rows = spark.sql(tables.readable(spark, _query(statement)).sql("spark"))
+    rows = spark.sql(tables.readable(spark, _query(statement)).sql(PassedOn))
     named = statement.this.expressions if isinstance(statement.this, exp.Schema) else ()
     names = [one.name for one in named] or table.schema.names
     if len(names) != len(rows.columns):
@@ -273,13 +274,12 @@ def _insert(spark: SparkSession, statement: exp.Insert, tables: NamedTables) -> 
             f"{len(rows.columns)} values for {len(names)} columns: {', '.join(names)}", where="INSERT"
         )
     known = {name.lower(): name for name in table.schema.names}
+    for name in names:
+        if name.lower() not in known:
+            raise SchemaError(f"the table has no column {name!r}", where=name)
+        if [one.lower() for one in names].count(name.lower()) > 1:
+            raise QueryError(f"column {name!r} is named twice", where="INSERT")
     counted = Observation()
-    (
-        rows.toDF(*(known.get(name.lower(), name) for name in names))
-        .observe(counted, functions.count(functions.lit(1)).alias(_COUNT))
-        .write.format("weir")
-        .mode("append")
-        .options(**options_of(table))
-        .save()
-    )
+    named_rows = rows.toDF(*(known[name.lower()] for name in names))
+    append(named_rows.observe(counted, functions.count(functions.lit(1)).alias(_COUNT)), table)
     return int(counted.get[_COUNT])

@@ -1,0 +1,71 @@
+"""The dialect of what is passed on to Spark: it comes out as it was written.
+
+The dialect of the parser's own understands functions, and writes some of them another way: ``to_char(n,
+'999')`` as a cast, ``TIME '12:00:00'`` as an instant. Here functions are names with arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.generators.spark import SparkGenerator
+from sqlglot.parsers.spark import SparkParser
+
+__all__ = ["PassedOn", "is_known", "understood"]
+
+_WITH_WORDS_INSIDE = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
+_UNKNOWN_TO_THE_PARSER = frozenset({"NOW"})
+_HINTS = ("BROADCAST", "BROADCASTJOIN", "MAPJOIN", "MERGE", "MERGEJOIN", "SHUFFLEMERGE", "SHUFFLE_HASH")
+
+
+class PassedOn(Spark):
+    """Spark's SQL, whose functions are not understood."""
+
+    class Parser(SparkParser):
+        """Takes functions for names with arguments, but where words stand between these."""
+
+        FUNCTIONS: ClassVar = {}
+        ARRAY_CONSTRUCTORS: ClassVar = {}
+        FUNCTION_PARSERS: ClassVar = {
+            name: SparkParser.FUNCTION_PARSERS[name] for name in (*_WITH_WORDS_INSIDE, *_HINTS)
+        }
+
+    class Generator(SparkGenerator):
+        """Writes times of the day as such."""
+
+        TYPE_MAPPING: ClassVar = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}
+
+        def datatype_sql(self, expression: exp.DataType) -> str:
+            """Return a type; of a time of the day with its digits."""
+            if expression.this == exp.DataType.Type.TIME and expression.expressions:
+                return f"TIME({self.expressions(expression, flat=True)})"
+            return super().datatype_sql(expression)
+
+
+def is_known(function: exp.Anonymous) -> bool:
+    """Whether it is a function of Spark's own."""
+    name = function.name.upper()
+    known = (SparkParser.FUNCTIONS, SparkParser.FUNCTION_PARSERS, _UNKNOWN_TO_THE_PARSER)
+    return any(name in names for names in known)
+
+
+def understood(expression: exp.Expr, is_passed_on: Callable[[exp.Expr], bool]) -> exp.Expr:
+    """Return an expression whose functions are understood, but for those that are passed on.
+
+    Examples
+    --------
+    >>> import sqlglot
+    >>> passed_on = sqlglot.parse_one("lower(a) = lower('B')", read=PassedOn)
+    >>> found = understood(passed_on, lambda part: part.find(exp.Column) is None)
+    >>> type(found.left).__name__, type(found.right).__name__
+    ('Lower', 'Anonymous')
+    """
+    # A node that is replaced needs one above it.
+    whole = exp.Paren(this=expression.copy())
+    for function in reversed(list(whole.find_all(exp.Anonymous))):
+        if isinstance(function.this, str) and not is_passed_on(function):
+            function.replace(exp.func(function.name, *function.expressions, dialect="spark"))
+    return whole.this
