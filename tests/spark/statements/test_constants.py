@@ -48,6 +48,7 @@ KNOWN = {
     "1 + 1": pa.scalar(2),
     "CAST('x' AS INT)": pa.scalar(None, pa.int32()),
     "ARRAY(1, 2)": pa.scalar([1, 2]),
+    "SIZE(CAST(NULL AS ARRAY<INT>))": pa.scalar(-1),
 }
 
 
@@ -71,7 +72,8 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
             "CAST(price * CAST('1.10' AS DECIMAL(3, 2)) AS DOUBLE) > x - 1 + 0.0",
         ),
         ("n + 1 = -n * x", "CAST(n AS BIGINT) + 1 = -CAST(n AS BIGINT) * x + 0.0"),
-        ("x = 0 OR -x = 0 OR -x > 2", "x = 0 OR -x + 0.0 = 0 OR -x > 2"),
+        ("x = 0 OR -x = 0 OR -x > 2", "x = 0 OR (0.0 - x) + 0.0 = 0 OR (0.0 - x) > 2"),
+        ("1 / x > f / -f", "1 / NULLIF(x + 0.0, 0) + 0.0 > f / NULLIF((0.0 - f) + 0.0, 0) + 0.0"),
         ("x % n = 0", "x % NULLIF(CAST(n AS BIGINT), 0) + 0.0 = 0"),
         ("n % 2 = n div 4", "CAST(n AS BIGINT) % 2 = CAST(CAST(n AS BIGINT) / 4 AS BIGINT)"),
         ("text ILIKE 'A%'", "LOWER(text) LIKE 'a%'"),
@@ -107,7 +109,7 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
             "text LIKE 'a%' AND NOT contains(lower(text), 'b')",
             "text LIKE 'a%' AND NOT CONTAINS(LOWER(text), 'b')",
         ),
-        ("array_contains(v, 1) OR size(v) = 0", "ARRAY_CONTAINS(v, 1) OR ARRAY_LENGTH(v) = 0"),
+        ("array_contains(v, 1) OR size(v) = 0", "ARRAY_CONTAINS(v, 1) OR COALESCE(ARRAY_LENGTH(v), -1) = 0"),
     ],
 )
 def test_a_condition_means_what_it_means_in_spark(spark: str, expected: str) -> None:

@@ -291,7 +291,15 @@ def test_conditions_find_the_rows_that_spark_finds(spark: SparkSession, tmp_path
         *("length(text) = 3", "contains(text, '%')", "coalesce(text, '') = ''", "nullif(n, 5) IS NULL"),
         *("greatest(n, 6, NULL) = 6", "n NOT IN (5, NULL)", "NOT (n = 5)", "n <=> NULL", "is_on IS NOT TRUE"),
         *("array_contains(list, 7)", "size(list) = 0", "day >= '2026-01-03'"),
-        *("CAST(n AS DOUBLE) = 5", "try_cast(x AS INT) = -7", "CAST(is_on AS INT) = 1", "abs(x) = 7.5"),
+        *("x = -x", "f < -f", "x <=> -x", "x * -1 = 0", "nullif(x, -x) IS NULL", "n < -f", "1 / f = -1 / f"),
+        *("price = x", "price <> f", "text ILIKE '%SS%'", "text ILIKE 's'", "size(list) IS NULL"),
+        *(
+            "f / f > 0",
+            "CAST(n AS DOUBLE) = 5",
+            "try_cast(x AS INT) = -7",
+            "CAST(is_on AS INT) = 1",
+            "abs(x) = 7.5",
+        ),
     ):
         expected = {
             row.id for row in sql(spark, f"SELECT id FROM t WHERE {condition}", {"t": table}).collect()

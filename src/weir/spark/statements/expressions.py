@@ -63,7 +63,7 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     In Spark, ``/`` of integers gives a fraction, and ``[0]`` is the first element of a list. Sums of small
     integers use 64 bits: fewer would overflow. Floats are compared with other types as doubles, and a
     fractional literal multiplied by a decimal is a decimal. ``ILIKE`` is ``LIKE`` in lower case. What is left
-    of a division by zero is null, like its result.
+    of a division by zero is null, like its result, and so is the size of null, unless a setting says -1.
 
     Parameters
     ----------
@@ -96,6 +96,10 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
         by = rest.expression
         if not (isinstance(by, exp.Literal) and by.name.strip("0.")):
             by.replace(exp.Nullif(this=by.copy(), expression=exp.Literal.number(0)))
+    for size in list(whole.find_all(exp.ArraySize)):
+        # Settings of the session say which size null has.
+        none = exp.ArraySize(this=exp.cast(exp.Null(), exp.DataType.build("ARRAY<INT>", dialect="spark")))
+        size.replace(exp.Coalesce(this=size.copy(), expressions=[none]))
     for like in list(whole.find_all(exp.ILike)):
         like.replace(exp.Like(this=_lower(like.this), expression=_lower(like.expression)))
     for comparison in list(whole.find_all(*COMPARISONS, exp.In, exp.Between)):

@@ -1,4 +1,4 @@
-"""Comparisons of floats as Spark makes them: the two zeros are one, and decimals beside them are doubles."""
+"""Floats as Spark compares them: the two zeros are one, NaN has no sign, decimals beside them are doubles."""
 
 from __future__ import annotations
 
@@ -35,9 +35,19 @@ def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     """
     # A node that is replaced needs one above it.
     whole = exp.Paren(this=expression.copy())
+    for negated in reversed(list(whole.find_all(exp.Neg))):
+        if not _is_literal(negated) and kind_of(negated.this, schema) is Kind.FLOAT:
+            negated.replace(exp.Paren(this=exp.Sub(this=_zero(), expression=negated.this.copy())))
+    for division in list(whole.find_all(exp.Div, exp.Mod, exp.IntDiv)):
+        # What is divided by is null if it is zero.
+        by = division.expression.this if isinstance(division.expression, exp.Nullif) else division.expression
+        if not _is_literal(by) and kind_of(by, schema) is Kind.FLOAT:
+            by.replace(exp.Add(this=by.copy(), expression=_zero()))
     for one in list(whole.find_all(*COMPARISONS, exp.In, exp.Between, exp.Nullif, exp.Case)):
         compared = [one.this] if isinstance(one, exp.Case) else list(one.iter_expressions())
         sides = [side for side in compared if side is not None and not _is_literal(side)]
+        if isinstance(one, exp.Nullif) and isinstance(one.parent, exp.Mod | exp.IntDiv):
+            continue
         if len(sides) == 1 and not isinstance(one, exp.Nullif | exp.Case):
             literals = [side for side in compared if side is not sides[0]]
             if isinstance(sides[0], exp.Column) or not any(map(_is_zero, literals)):
@@ -45,12 +55,16 @@ def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
         kinds = [kind_of(side, schema) for side in sides]
         for side, kind in zip(sides, kinds, strict=True):
             if kind is Kind.FLOAT:
-                side.replace(exp.Add(this=side.copy(), expression=exp.Literal.number("0.0")))
+                side.replace(exp.Add(this=side.copy(), expression=_zero()))
             elif kind is Kind.DECIMAL and Kind.FLOAT in kinds:
                 side.replace(exp.cast(side.copy(), exp.DataType.Type.DOUBLE))
     inside = whole.this
     assert isinstance(inside, exp.Expr)
     return inside
+
+
+def _zero() -> exp.Literal:
+    return exp.Literal.number("0.0")
 
 
 def _is_literal(side: exp.Expr) -> bool:
