@@ -2,30 +2,46 @@
 
 ::
 
-    WeirError ├── InputError (ValueError)           what the caller passed cannot be accepted; nothing was
-    written │   ├── SchemaError                   a column is missing, unknown, duplicate, or of the wrong
-    type │   ├── KeyValueError                 a primary key is missing or null │   ├── FilterError a filter
-    does not parse or does not fit the schema │   ├── QueryError                    a search query cannot be
-    used on the table │   ├── ShardingError                 a shard spec or transform is invalid │ ├──
-    IndexDefinitionError          an index cannot be built on that column with those parameters │   ├──
-    OptionError                   an option is unknown or out of range │   ├── UnsupportedError the requested
-    feature is not supported │   └── UriError                      a location cannot be understood ├──
-    TableError │ ├── TableNotFoundError (FileNotFoundError) │   ├── TableExistsError (FileExistsError) │ ├──
-    ShardConflictError            several shards hold rows that belong in one │   ├── UnknownFeatureError the
-    table uses a feature unknown to this version of Weir │   ├── NamespaceNotFoundError (FileNotFoundError) │
-    ├── NamespaceReadOnlyError        the namespace is read-only │   ├── KeyNotFoundError the service has no
-    key of that id │   ├── IndexNotFoundError            the table has no index of that name │   └──
-    IndexExistsError              the table has an index of that name already ├── WriterError │ ├──
-    FencedError                   another writer has claimed the shard │   ├── LeaseHeldError another writer
-    holds a live lease on the shard │   ├── ShardSealedError              the shard accepts no more writes │
-    ├── BackpressureError (TimeoutError) │   └── WriterClosedError ├── StorageError (OSError) │   ├──
-    ObjectNotFoundError (FileNotFoundError) │   ├── ObjectExistsError (FileExistsError) │   └──
-    PreconditionError             the object changed since it was read ├── CorruptionError stored bytes are
-    not what was written ├── ConflictError                     concurrent commits did not settle within the
-    retries ├── SnapshotExpiredError              garbage collection has passed the snapshot ├──
-    ReadCancelledError                the caller no longer waits for the read ├── PipelineError the stream of
-    a pipeline has failed ├── RunnerError a runner could not run its tasks └── MissingDependencyError
-    (ImportError)
+    WeirError
+    ├── InputError (ValueError)           what the caller passed cannot be accepted; nothing was written
+    │   ├── SchemaError                   a column is missing, unknown, duplicate, or of the wrong type
+    │   ├── KeyValueError                 a primary key is missing or null
+    │   ├── FilterError                   a filter does not parse or does not fit the schema
+    │   ├── QueryError                    a search query cannot be used on the table
+    │   ├── ShardingError                 a shard spec or transform is invalid
+    │   ├── IndexDefinitionError          an index cannot be built on that column with those parameters
+    │   ├── OptionError                   an option is unknown or out of range
+    │   ├── UnsupportedError              the requested feature is not supported
+    │   └── UriError                      a location cannot be understood
+    ├── TableError
+    │   ├── TableNotFoundError (FileNotFoundError)
+    │   ├── TableExistsError (FileExistsError)
+    │   ├── ShardConflictError            several shards hold rows that belong in one
+    │   ├── UnknownFeatureError           the table uses a feature unknown to this version of Weir
+    │   ├── NamespaceNotFoundError (FileNotFoundError)
+    │   ├── NamespaceReadOnlyError        the namespace is read-only
+    │   ├── FirstIndexError               the table has the first form of the MemWAL index
+    │   ├── KeyNotFoundError              the service has no key of that id
+    │   ├── IndexNotFoundError            the table has no index of that name
+    │   └── IndexExistsError              the table has an index of that name already
+    ├── WriterError
+    │   ├── FencedError                   another writer has claimed the shard
+    │   ├── LeaseHeldError                another writer holds a live lease on the shard
+    │   ├── ShardSealedError              the shard accepts no more writes
+    │   ├── BackpressureError (TimeoutError)
+    │   └── WriterClosedError
+    ├── StorageError (OSError)
+    │   ├── ObjectNotFoundError (FileNotFoundError)
+    │   ├── ObjectExistsError (FileExistsError)
+    │   └── PreconditionError             the object changed since it was read
+    ├── CorruptionError                   stored bytes are not what was written
+    ├── ConflictError                     concurrent commits did not settle within the retries
+    ├── SnapshotExpiredError              garbage collection has passed the snapshot
+    ├── ReadCancelledError                the caller no longer waits for the read
+    ├── PipelineError                     the stream of a pipeline has failed
+    ├── RunnerError                       a runner could not run its tasks
+    ├── ForkedProcessError (RuntimeError)
+    └── MissingDependencyError (ImportError)
 
 A message says what happened, where, and what to do next. Errors that concern a stored object carry
 its location in :attr:`WeirError.where`.

@@ -24,6 +24,7 @@ __all__ = ["sql"]
 _PARSED = ("CREATE", "DELETE", "FROM", "INSERT", "MERGE", "SELECT", "UPDATE", "VALUES", "WITH", "(")
 _COMMENTS = re.compile(r"\A(?:\s+|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _COUNT = "num_affected_rows"
+_TOO_DEEP_FOR_SPARK = ("StackOverflowError", "FAILED_TO_PARSE_TOO_COMPLEX")
 _WRITES = (exp.Merge, exp.Update, exp.Delete, exp.Insert, exp.MultitableInserts)
 _PARTS = {
     "MERGE": {"this", "using", "on", "whens"},
@@ -100,11 +101,19 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
     except UnicodeEncodeError:
         raise QueryError("the statement holds half of a character", where="weir.spark.sql") from None
     except RecursionError:
-        raise QueryError(
-            "the statement is nested too deeply",
-            where="weir.spark.sql",
-            hint="Write values as a list, as in id IN (1, 2, 3), and leave out parentheses that say nothing",
-        ) from None
+        raise _too_deep() from None
+    except Exception as error:
+        if any(sign in str(error) for sign in _TOO_DEEP_FOR_SPARK):
+            raise _too_deep() from error
+        raise
+
+
+def _too_deep() -> QueryError:
+    return QueryError(
+        "the statement is nested too deeply",
+        where="weir.spark.sql",
+        hint="Write values as a list, as in id IN (1, 2, 3), and leave out parentheses that say nothing",
+    )
 
 
 def _run(spark: SparkSession, statement: str, known: NamedTables) -> DataFrame:
