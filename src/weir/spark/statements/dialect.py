@@ -7,10 +7,12 @@ The dialect of the parser's own understands functions, and writes some of them a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 
@@ -37,6 +39,12 @@ class PassedOn(Spark):
         """Writes times of the day as such."""
 
         TYPE_MAPPING: ClassVar = {**SparkGenerator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}
+
+        def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
+            """Return a cast; of a text to a time of the day the literal, which needs no setting."""
+            if expression.to.this == exp.DataType.Type.TIME and expression.this.is_string and not safe_prefix:
+                return f"TIME {self.sql(expression.this)}"
+            return super().cast_sql(expression, safe_prefix=safe_prefix)
 
         def datatype_sql(self, expression: exp.DataType) -> str:
             """Return a type; of a time of the day with its digits."""
@@ -67,5 +75,9 @@ def understood(expression: exp.Expr, is_passed_on: Callable[[exp.Expr], bool]) -
     whole = exp.Paren(this=expression.copy())
     for function in reversed(list(whole.find_all(exp.Anonymous))):
         if isinstance(function.this, str) and not is_passed_on(function):
-            function.replace(exp.func(function.name, *function.expressions, dialect="spark"))
-    return whole.this
+            # With arguments that it does not have it stays unknown.
+            with suppress(SqlglotError, ValueError, TypeError, IndexError):
+                function.replace(exp.func(function.name, *function.expressions, dialect="spark"))
+    inside = whole.this
+    assert isinstance(inside, exp.Expr)
+    return inside
