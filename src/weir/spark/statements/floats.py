@@ -63,7 +63,7 @@ def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     return inside
 
 
-def _zero() -> exp.Literal:
+def _zero() -> exp.Expr:
     return exp.Literal.number("0.0")
 
 
