@@ -27,7 +27,10 @@ Evaluate = Callable[[Sequence[exp.Expr]], pa.Table]
 """Returns one row with the values of some expressions."""
 
 _COMPARISONS = (*COMPARISONS, exp.Between, exp.In)
-_VARYING = (exp.Column, exp.Identifier, exp.Select, exp.Rand, exp.Randn, exp.Uuid)
+_VARYING = (
+    *(exp.Column, exp.Identifier, exp.Select),
+    *(exp.Rand, exp.Randn, exp.Randstr, exp.Shuffle, exp.Uniform, exp.Uuid),
+)
 _VARYING_NAMES = frozenset({"RAND", "RANDOM", "RANDN", "RANDSTR", "SHUFFLE", "UNIFORM", "UUID"})
 _PLAIN = (exp.Literal, exp.Boolean, exp.Null)
 
