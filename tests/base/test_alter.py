@@ -288,6 +288,13 @@ def test_what_is_refused_changes_nothing(indexed: BaseTable, asked: dict[str, An
     assert {entry.path for entry in base.store.list("")} == objects
 
 
+def test_half_of_a_surrogate_pair_is_no_name() -> None:
+    schema = pa.schema([("a", pa.int32()), ("point", pa.struct([("x", pa.int32())]))])
+    for path in ("a", "point.x"):
+        with pytest.raises(SchemaError, match="no half of a surrogate pair"):
+            Alteration.of(rename={path: "a\udc80"}).applied(schema, {})
+
+
 def test_a_value_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("price", pa.decimal128(5, 2))])
     base = create_base_table(new_store(tmp_path), schema, ("id",))

@@ -55,3 +55,8 @@ def test_a_key_that_does_not_fit_is_refused(text: str) -> None:
     with pytest.raises(KeyValueError) as caught:
         parse_keys(["LGA,4", text], schema, ["origin", "flight"])
     assert caught.value.where == text
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    with pytest.raises(KeyValueError, match="does not fit key column 'id'"):
+        parse_keys(["JFK\udc80"], pa.schema([("id", pa.string())]), ["id"])

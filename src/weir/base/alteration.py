@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.base.schema import check_new_column, check_new_part
+from weir.base.schema import check_column_name, check_new_column, check_new_part
 from weir.errors import SchemaError
 from weir.format.widening import widened
 
@@ -152,6 +152,8 @@ class Alteration:
                 )
             _refuse_needed(path, needed)
         for path, name in self.rename.items():
+            # Arrow makes no field of every text.
+            check_column_name(name)
             if "." in path:
                 check_new_part(name)
             else:

@@ -251,7 +251,8 @@ def check_column_name(name: str) -> None:
     Raises
     ------
     SchemaError
-        If it is reserved, empty, has a dot or a backtick in it, or the character 0, at which it would be cut.
+        If it is reserved, empty, has a dot or a backtick in it, half of a surrogate pair, which no file can
+        hold, or the character 0, at which it would be cut.
     """
     if name in RESERVED_NAMES:
         raise SchemaError(
@@ -259,11 +260,13 @@ def check_column_name(name: str) -> None:
             where=name,
             hint=f"Reserved names: {', '.join(sorted(RESERVED_NAMES))}",
         )
-    if not name or any(character in name for character in ".`\0"):
+    is_text = not any("\ud800" <= character <= "\udfff" for character in name)
+    if not name or not is_text or any(character in name for character in ".`\0"):
         raise SchemaError(
             f"Lance cannot store a column called {name!r}",
             where=name,
-            hint="A name has at least one character, and no dot, no backtick and no character 0",
+            hint="A name has at least one character, and no dot, no backtick, no character 0 and no half of "
+            "a surrogate pair",
         )
 
 

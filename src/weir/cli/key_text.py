@@ -81,7 +81,7 @@ def _wrong_parts(text: str, primary_key: Sequence[str]) -> KeyValueError:
 def _typed(part: str, text: str, field: pa.Field) -> pa.Scalar:
     try:
         return from_json_type(pa.array([part]), field.type)[0]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError) as error:
         raise KeyValueError(
             f"{part!r} does not fit key column {field.name!r} of type {field.type}: {error}", where=text
         ) from error
