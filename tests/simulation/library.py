@@ -436,6 +436,11 @@ class Dataset:
     def version(self) -> int:
         return self._at.version
 
+    def get_version(self) -> dict[str, object]:
+        """Return what tells the version from any other of its number."""
+        at = self._at
+        return {"version": at.version, "timestamp": at.committed_at, "metadata": at.files}
+
     @property
     def schema(self) -> pa.Schema:
         return self._at.schema

@@ -14,9 +14,9 @@ import pytest
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 import weir
-from weir.base import index_changes, publish
+from weir.base import index_changes, lineage, publish
 from weir.base.details_commit import update_details
-from weir.engine import failpoint
+from weir.engine import concurrent_map, failpoint
 from weir.engine.context import default_context
 from weir.errors import ConflictError, CorruptionError, FencedError
 from weir.maintenance import compact
@@ -378,3 +378,117 @@ def test_what_a_writer_of_before_wrote_behind_the_end_of_the_log_is_no_part_of_i
         last.upsert([{"id": 102, "name": "after"}])
     assert names(reader) == names(weir.open(place)) == {1: "kept", 100: "after", 102: "after"}
     assert not reader.maintenance.verify().findings
+
+
+def place_of(where: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
+    if where == "disk":
+        return str(tmp_path / "t"), {}
+    endpoint: S3Endpoint = request.getfixturevalue("s3_endpoint")
+    return endpoint.new_uri(), endpoint.options
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Do something as another process would: this one notices nothing, and a long time passes."""
+    monkeypatch.setattr(concurrent_map, "_WAVE_SECONDS", -1.0)
+
+    def do(something: Callable[[], None]) -> None:
+        known = dict(lineage._numbers)
+        something()
+        lineage._numbers.clear()
+        lineage._numbers.update(known)
+
+    return do
+
+
+def everything(table: weir.Table) -> dict[str, Any]:
+    """Return what all kinds of reads say of a table."""
+    token = table.snapshot()
+    found = {row["id"]: row for row in table.scan().to_table().to_pylist()}
+    got = table.get(list(range(200)))
+    assert {row["id"]: row for row in got.to_pylist()} == found
+    assert {row["id"]: row for row in table.scan(at=token).to_table().to_pylist()} == found
+    assert table.scan().count() == table.scan(at=token).count() == len(found)
+    return {"columns": got.schema, "rows": found}
+
+
+@pytest.mark.parametrize("where", ["disk", "store"])
+@pytest.mark.parametrize("merges", [0, 1, 2])
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_a_process_that_did_not_look_meanwhile_sees_it_all_the_same(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    elsewhere: Callable[[Callable[[], None]], None],
+    where: str,
+    merges: int,
+    sessions: int,
+) -> None:
+    """There are as many versions again when it looks, or more, of the base table and of the manifests."""
+    place, options = place_of(where, tmp_path, request)
+    table = weir.create(place, SCHEMA, primary_key="id", storage_options=options)
+    write(table, 1, 2, name="kept", flush=True)
+    table.maintenance.merge()
+    write(table, 3, name="kept", flush=True)
+    store = table.internals.store
+    backup = {one.path: bytes(store.get(one.path)) for one in store.list("")}
+    for n in range(2):
+        write(table, *range(20 + 10 * n, 25 + 10 * n), name="lost", flush=True)
+    if merges:
+        table.maintenance.merge()
+        write(table, 50, name="lost", flush=True)
+    engine = weir.Engine()
+    readers = [table, weir.open(place, storage_options=options)]
+    readers.append(engine.open(place, storage_options=options))
+    before = [everything(one) for one in readers]
+    assert before[0] == before[1] == before[2]
+
+    def restored_and_written() -> None:
+        restore_objects(store, backup)
+        other = weir.Engine().open(place, storage_options=options)
+        for n in range(sessions + bool(merges)):
+            write(other, *range(100 + 10 * n, 105 + 10 * n), name="after", flush=True)
+            if n < merges:
+                other.maintenance.merge()
+
+    elsewhere(restored_and_written)
+    expected = everything(weir.Engine().open(place, storage_options=options))
+    assert {row["name"] for row in expected["rows"].values()} == {"kept", "after"}
+    for reader in readers:
+        assert everything(reader) == expected
+        reader.maintenance.merge()
+        assert everything(reader) == expected
+    assert not readers[0].maintenance.verify().findings
+
+
+@pytest.mark.parametrize("where", ["disk", "store"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_columns_are_those_of_the_restored_table(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    elsewhere: Callable[[Callable[[], None]], None],
+    where: str,
+    more: int,
+) -> None:
+    """Only the base table has another version, and it has the number of the one before."""
+    place, options = place_of(where, tmp_path, request)
+    table = weir.create(place, SCHEMA, primary_key="id", storage_options=options)
+    write(table, 1, 2, name="kept", flush=True)
+    table.maintenance.merge()
+    write(table, 3, name="kept", flush=True)
+    store = table.internals.store
+    backup = {one.path: bytes(store.get(one.path)) for one in store.list("")}
+    reader = weir.Engine().open(place, storage_options=options)
+    table.alter(add=[pa.field("more", pa.int64())])
+    everything(reader)
+
+    def restored_and_altered() -> None:
+        restore_objects(store, backup)
+        other = weir.Engine().open(place, storage_options=options)
+        other.alter(add=[pa.field("more", pa.string())])
+        for n in range(more):
+            other.alter(add=[pa.field(f"more {n}", pa.int32())])
+
+    elsewhere(restored_and_altered)
+    expected = everything(weir.Engine().open(place, storage_options=options))
+    assert everything(reader) == expected
+    assert everything(table) == expected

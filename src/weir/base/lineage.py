@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["begin_another", "lineage_of"]
+__all__ = ["begin_another", "lineage_of", "namespace_of"]
 
 _numbers: dict[str, int] = {}
 _lock = threading.Lock()
@@ -26,6 +26,23 @@ def lineage_of(table: str) -> int:
     """
     with _lock:
         return _numbers.get(table, 0)
+
+
+def namespace_of(table: str) -> str:
+    """Return what identifies the objects of a table in this process, for caches; each history has its own.
+
+    Parameters
+    ----------
+    table : str
+        Identity and location of the table.
+
+    Examples
+    --------
+    >>> namespace_of("flights /data/flights")
+    'flights /data/flights'
+    """
+    number = lineage_of(table)
+    return f"{table} {number}" if number else table
 
 
 def begin_another(table: str, seen: int) -> None:

@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import lance
@@ -23,7 +23,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.library_session import LibrarySession
-from weir.base.lineage import begin_another, lineage_of
+from weir.base.lineage import begin_another, lineage_of, namespace_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.newest_manifest import read_first_listed
 from weir.base.predecessor import restored_meanwhile
@@ -105,15 +105,18 @@ class BaseTable:
         "_details",
         "_expiry",
         "_field_ids",
+        "_followed_by",
         "_index_id",
         "_is_made_here",
         "_lifetime",
         "_lineage",
+        "_looked_at",
         "_marks",
         "_merge_engine",
         "_namespace",
         "_primary_key",
         "_row_schema",
+        "_said",
         "_schema",
         "_segment_lifetimes",
         "_session",
@@ -150,9 +153,13 @@ class BaseTable:
         self._schema = without_births(dataset.schema)
         self._field_ids: Mapping[str, int] | None = None
         self._sources: tuple[ShardSpec, Mapping[str, int]] | None = None
-        self._version = dataset.version
+        # When it was committed and what it holds: another version of this number says something else.
+        self._said: Mapping[str, Any] = dataset.get_version()
+        self._version: int = self._said["version"]
+        self._looked_at = Wave()
+        self._followed_by: Mapping[str, Any] | None = None
         self._lineage = lineage_of(self._history)
-        self._namespace = f"{self._history} {self._lineage}" if self._lineage else self._history
+        self._namespace = namespace_of(self._history)
         self._marks = marks_of(dataset)
         known = ColumnBirths(self._marks)
         if manifest is not None:
@@ -383,6 +390,11 @@ class BaseTable:
         return BaseTable.open(self._store)
 
     @property
+    def is_former(self) -> bool:
+        """Whether :meth:`begin_anew` was called for the table since this version was opened."""
+        return lineage_of(self._history) != self._lineage
+
+    @property
     def version(self) -> int:
         """The version this handle is pinned at."""
         return self._version
@@ -584,6 +596,9 @@ class BaseTable:
     def latest(self) -> BaseTable:
         """Return the newest version of the table: this very handle if nothing has been committed.
 
+        If a backup was put in the place of the table, this handle :attr:`is_former` from then on, and what is
+        returned has another :attr:`namespace`, under which nothing is remembered yet.
+
         Raises
         ------
         TableNotFoundError
@@ -591,25 +606,57 @@ class BaseTable:
         CorruptionError
             Its manifest cannot be decoded, and no older version can be read in its place.
         """
+        if self.is_former:
+            return BaseTable.open(self._store)
+        wave = Wave()
         dataset = copy.copy(self._dataset)
         try:
             _check_out_latest(self._store, dataset)
         except (TableNotFoundError, CorruptionError, StorageError) as error:
             return self._latest_sound(error)
-        if dataset.version == self.version:
+        said = dataset.get_version()
+        if said == self._said:
+            self._looked_at = wave
             return self if not self._torn else BaseTable._pinned(self._store, dataset, session=self._session)
         try:
-            manifest = self._known_manifest(dataset) or _manifest_of(self._store, dataset)
+            manifest, is_followed = ask_both(
+                lambda: self._known_manifest(dataset) or _manifest_of(self._store, dataset),
+                lambda: self._is_followed_by(said),
+                is_local=self._store.is_local,
+                engine=self.engine,
+            )
         except SnapshotExpiredError as error:
             return self._latest_sound(error)
         if what_is_torn(self._store, manifest) is not None:
             return self._latest_sound(None)
-        if dataset.version < self.version:
-            # This one was set aside, or another state of the table restored: numbers come back.
-            self._store.engine.cache.clear()
+        if not is_followed:
+            return self.begin_anew()
         if self._session.is_stale_at(manifest.index_segments()):
             return BaseTable.open(self._store)
         return BaseTable._pinned(self._store, dataset, manifest, session=self._session)
+
+    def _is_followed_by(self, said: Mapping[str, Any]) -> bool:
+        """Whether a version comes after this one, so that what is known of the table holds there too.
+
+        Not if this one was set aside, or a backup put in the place of the table: numbers come back. Where
+        there are as many again, another version has the number of this one: a request shows it. It is spared
+        on an object store if this was the newest version a moment ago: within a second nobody empties a
+        bucket, copies another state there, and commits to it as often as before.
+
+        Parameters
+        ----------
+        said : mapping of str to object
+            What the library says of the version.
+        """
+        if said["version"] <= self._version:
+            return False
+        if said != self._followed_by and (self._store.is_local or not self._looked_at.was_short()):
+            # If it has been cleaned up, nobody can tell.
+            with suppress(ObjectNotFoundError):
+                if read_manifest(self._store, self._version).identity != self._version_identity:
+                    return False
+        self._followed_by = said
+        return True
 
     def _known_manifest(self, dataset: lance.LanceDataset) -> TableManifest | None:
         """Return the manifest of a version that the library has just found, where it is known already.
@@ -645,6 +692,8 @@ class BaseTable:
 
     def _latest_sound(self, error: WeirError | None) -> BaseTable:
         found = BaseTable._sound(self._store, error)
+        if found.version < self._version:
+            return self.begin_anew()
         return self if (found.version_key, found.torn) == (self.version_key, self._torn) else found
 
     def latest_to_change(self) -> BaseTable:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.base.lineage import namespace_of
 from weir.base.table import BaseTable
 from weir.changes.before_image import ShardState
 from weir.changes.rows import BEFORE, change_rows, change_schema
@@ -82,7 +83,7 @@ class ChangeSource:
     @property
     def namespace(self) -> str:
         """As :attr:`weir.base.table.BaseTable.namespace`."""
-        return f"{self.table} {self.store.uri}"
+        return namespace_of(f"{self.table} {self.store.uri}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,12 @@ from weir.storage.interface import ObjectStore
 
 __all__ = [
     "commit_manifest",
+    "is_replaced",
     "list_shards",
     "read_hinted_manifest",
     "read_latest_manifest",
     "read_manifest_version",
+    "read_newer_manifest",
     "refuse_another_history",
     "update_manifest",
 ]
@@ -134,6 +136,29 @@ def read_latest_manifest(
         where=store.uri,
         hint="Collect garbage with a longer horizon",
     )
+
+
+def read_newer_manifest(store: ObjectStore, shard_id: UUID, known: ShardManifest) -> ShardManifest | None:
+    """Return the newest manifest of a shard that comes after a known one: this one if there is none.
+
+    As many requests as :func:`read_latest_manifest` makes from there.
+
+    Returns
+    -------
+    ShardManifest or None
+        None if the known one is not there any more: it was collected, or a backup was put in the place of the
+        table (:func:`is_replaced`).
+    """
+    return _newest_after(store, shard_id, known.version, partial(_is_same, known))
+
+
+def is_replaced(store: ObjectStore, manifest: ShardManifest) -> bool:
+    """Whether another manifest has the version of one that was read. One request.
+
+    Not if it was collected: then nobody can tell whether there was another one.
+    """
+    found = read_manifest_version(store, manifest.shard_id, manifest.version)
+    return found is not None and not _is_same(manifest, found)
 
 
 def read_hinted_manifest(store: ObjectStore, shard_id: UUID) -> ShardManifest | None:

@@ -34,11 +34,17 @@ from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ConflictError, CorruptionError
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import STAMP_BYTES, ShardCut, SnapshotToken, entry_stamp, instant_of
-from weir.log.manifest_store import list_shards, read_latest_manifest, read_manifest_version
+from weir.log.manifest_store import (
+    is_replaced,
+    list_shards,
+    read_latest_manifest,
+    read_manifest_version,
+    read_newer_manifest,
+)
 from weir.log.recorded_position import another_log, entry_lost, recorded_position
 from weir.log.wal import Wal, first_unflushed_position
 from weir.lsm.expired_rows import expiry_instant
-from weir.snapshots.shard_view import ShardView, is_another_history
+from weir.snapshots.shard_view import AnotherHistoryError, ShardView, is_another_history
 from weir.snapshots.snapshot import ReadSnapshot, is_complete, refuse_foreign_progress
 from weir.storage.interface import ObjectStore
 
@@ -183,24 +189,34 @@ class SnapshotCapture:
         deadline = time.monotonic() + max_seconds
         with self._lock:
             for _ in range(_MAX_ATTEMPTS):
-                base, manifests = self._state()
-                logs = {shard_id: self._log(manifest) for shard_id, manifest in manifests.items()}
-                positions = self._settled(logs, deadline) if across_shards else self._round(logs)
-                # A shard that has begun meanwhile may hold a write that is older than some of what was found.
-                if across_shards and self._newest_manifests(set(list_shards(self._store)) - set(manifests)):
+                try:
+                    cut = self._attempt(across_shards=across_shards, deadline=deadline)
+                except AnotherHistoryError:
+                    self._base = self._base.begin_anew()
+                    self._manifests.clear()
+                    self._logs.clear()
                     continue
-                newest = self._newest_manifests(positions)
-                self._refuse_lost(newest, positions)
-                if not self._was_collected(newest, positions) and not _lacks_published(
-                    manifests, newest, positions
-                ):
-                    entries = {one: logs[one].stamps.get(at, b"") for one, at in positions.items()}
-                    return Cut(base, manifests, positions, entries)
+                if cut is not None:
+                    return cut
         raise ConflictError(
             f"the table changed during each of {_MAX_ATTEMPTS} attempts to capture a snapshot of it",
             where=self._store.uri,
             hint="Try again, or merge and collect less often",
         )
+
+    def _attempt(self, *, across_shards: bool, deadline: float) -> Cut | None:
+        base, manifests = self._state()
+        logs = {shard_id: self._log(manifest) for shard_id, manifest in manifests.items()}
+        positions = self._settled(logs, deadline) if across_shards else self._round(logs)
+        # A shard that has begun meanwhile may hold a write that is older than some of what was found.
+        if across_shards and self._newest_manifests(set(list_shards(self._store)) - set(manifests)):
+            return None
+        newest = self._newest_manifests(positions)
+        self._refuse_lost(newest, positions)
+        if self._was_collected(newest, positions) or _lacks_published(manifests, newest, positions):
+            return None
+        entries = {one: logs[one].stamps.get(at, b"") for one, at in positions.items()}
+        return Cut(base, manifests, positions, entries)
 
     def has_news(self, positions: Mapping[UUID, int]) -> bool:
         """Whether a log continues after some positions, or another shard has begun.
@@ -275,7 +291,10 @@ class SnapshotCapture:
     def _state(self) -> tuple[BaseTable, dict[UUID, ShardManifest]]:
         """Return the newest base table and manifests that fit together."""
         for _ in range(_MAX_ATTEMPTS):
-            self._base = base = self._base.latest()
+            before, base = self._base, self._base.latest()
+            if before.is_former:
+                raise AnotherHistoryError
+            self._base = base
             manifests = self._newest_manifests(list_shards(self._store))
             views = tuple(ShardView(manifest, (), 0) for manifest in manifests.values())
             snapshot = ReadSnapshot(base, views)
@@ -289,17 +308,23 @@ class SnapshotCapture:
         )
 
     def _newest_manifests(self, shard_ids: Iterable[UUID]) -> dict[UUID, ShardManifest]:
-        def newest(shard_id: UUID) -> ShardManifest | None:
-            return read_latest_manifest(self._store, shard_id, known=self._manifests.get(shard_id))
-
-        found = self._for_each(newest, list(shard_ids))
-        for manifest in found:
-            known = None if manifest is None else self._manifests.get(manifest.shard_id)
-            if manifest is not None and known is not None and is_another_history(known, manifest):
-                # A backup was put in the place of the table: its log may end before what was seen.
-                self._logs.pop(manifest.shard_id, None)
+        found = self._for_each(self._newest_manifest, list(shard_ids))
         self._manifests.update((manifest.shard_id, manifest) for manifest in found if manifest is not None)
         return {manifest.shard_id: manifest for manifest in found if manifest is not None}
+
+    def _newest_manifest(self, shard_id: UUID) -> ShardManifest | None:
+        known = self._manifests.get(shard_id)
+        if known is not None and (found := read_newer_manifest(self._store, shard_id, known)) is not None:
+            return found
+        newest = read_latest_manifest(self._store, shard_id)
+        if known is not None and newest is not None:
+            # A backup may be in the place of the table, whose log may end before what was seen.
+            if is_another_history(known, newest) or is_replaced(self._store, known):
+                raise AnotherHistoryError
+            if shard_id in self._logs:
+                self._logs[shard_id] = self._log_end(shard_id)
+                self._logs[shard_id].wal.forget_another_history(newest)
+        return newest
 
     def _log(self, manifest: ShardManifest) -> _LogEnd:
         log = self._log_of(manifest.shard_id)
@@ -309,9 +334,12 @@ class SnapshotCapture:
     def _log_of(self, shard_id: UUID) -> _LogEnd:
         log = self._logs.get(shard_id)
         if log is None:
-            wal = Wal(self._store, shard_id, namespace=self._base.namespace)
-            log = self._logs[shard_id] = _LogEnd(wal, partial(recorded_position, self._store, shard_id))
+            log = self._logs[shard_id] = self._log_end(shard_id)
         return log
+
+    def _log_end(self, shard_id: UUID) -> _LogEnd:
+        wal = Wal(self._store, shard_id, namespace=self._base.namespace)
+        return _LogEnd(wal, partial(recorded_position, self._store, shard_id))
 
     def _settled(self, logs: Mapping[UUID, _LogEnd], deadline: float) -> dict[UUID, int]:
         before = self._round(logs)
@@ -368,7 +396,7 @@ class _LogEnd:
     """How far the log of a shard has come."""
 
     def __init__(self, wal: Wal, ask_recorded: Callable[[], int]) -> None:
-        self._wal = wal
+        self.wal = wal
         # What something else says that the log has reached: asked before the log.
         self._ask_recorded = ask_recorded
         self.recorded = ask_recorded()
@@ -398,11 +426,11 @@ class _LogEnd:
 
     def exists(self, position: int) -> bool:
         """Whether there is an entry at a position."""
-        return self._wal.exists(position)
+        return self.wal.exists(position)
 
     def stored_stamp(self, position: int) -> bytes | None:
         """Return what a token has of an entry, as it is stored; None if it is gone."""
-        return self._wal.stored_stamp(position)
+        return self.wal.stored_stamp(position)
 
     def advance(self) -> int:
         """Look for newer entries and return the position of the last.
@@ -433,7 +461,7 @@ class _LogEnd:
         return there
 
     def _find(self, position: int) -> bool:
-        stamp = self._wal.stamp(position)
+        stamp = self.wal.stamp(position)
         if stamp is None:
             return False
         if len(self.stamps) >= _MOST_STAMPS:

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.engine.concurrent_map import concurrent_map
+from weir.engine.concurrent_map import Wave, concurrent_map
 from weir.errors import CorruptionError
 from weir.format.shard_manifest import ShardManifest
 from weir.log.first_look import looked_at
-from weir.log.manifest_store import read_latest_manifest
+from weir.log.manifest_store import is_replaced, read_latest_manifest, read_newer_manifest
 from weir.log.recorded_position import entry_lost, recorded_position
 from weir.log.replay import covered_position, unflushed
 from weir.log.wal import PositionedEntry, Wal, first_unflushed_position
@@ -75,9 +75,7 @@ class AnotherHistoryError(Exception):
 
 def is_another_history(before: ShardManifest, manifest: ShardManifest) -> bool:
     """Whether the newest manifest of a shard cannot be a successor of the one seen before."""
-    if manifest.version == before.version:
-        return manifest.write_id != before.write_id or manifest.writer_epoch != before.writer_epoch
-    return manifest.version < before.version
+    return manifest.version < before.version or (manifest.version == before.version and manifest != before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +84,7 @@ class _Seen:
 
     manifest: ShardManifest
     last: PositionedEntry | None
+    at: Wave
 
 
 class ShardReader:
@@ -135,38 +134,65 @@ class ShardReader:
         """
         now = time.monotonic()
         view = self._view
-        begins = view is None
-        known = self._known_before() if begins else None
+        if view is None:
+            return self._begin(now)
         stale = now - self._manifest_read_at > self._trusted_seconds
-        if view is None or stale or reload_manifest:
-            manifest, recorded, entries = self._asked(view, known)
+        if stale or reload_manifest:
+            manifest = self._newer(view)
             if manifest is None:
-                return None
+                return self._begin(now)
             self._manifest_read_at = now
-            if view is None or stale:
+            if stale:
                 self._check_history(manifest)
-            else:
-                _refuse_another_history(view, manifest)
-            remembered = (
-                begins and entries is None and self._wal.remembers(max(first_unflushed_position(manifest), 1))
-            )
-            view = self._rebased(view, manifest, recorded, entries)
-            if remembered and self._store.engine.cache.get(self._seen_key) is None:
-                # A writer of this process has left them there, and may have written another history.
-                self._check_end(view)
-        # One that has just begun has been read to its end.
-        entries = [] if begins else self._after(view)
+            view = self._rebased(view, manifest)
+        entries = self._after(view)
         followed = self._followed(view, entries)
         if any(item.entry.header.fence for item in entries):
             # Someone claimed the shard, and may have published generations without a WAL entry.
-            manifest = read_latest_manifest(self._store, self._shard_id, known=view.manifest)
-            assert manifest is not None
-            _refuse_another_history(view, manifest)
+            manifest = self._newer(view)
+            if manifest is None:
+                return self._begin(now)
             self._manifest_read_at = now
             followed = self._rebased(followed, manifest)
         if followed is not self._view:
             self._remember(followed)
         return self._shown
+
+    def _begin(self, now: float) -> ShardView | None:
+        """Read all that no generation covers, whether or not something was known of the shard."""
+        before = self._view
+        known = self._known_before() if before is None else None
+        manifest, recorded, entries = self._asked(known)
+        if manifest is None:
+            return None
+        self._manifest_read_at = now
+        self._check_history(manifest, is_proved=False)
+        if before is not None:
+            if is_another_history(before.manifest, manifest):
+                raise AnotherHistoryError
+            # Its manifest was collected, which would have told this log from that of another history.
+            self._wal.forget_another_history(manifest)
+        first = max(first_unflushed_position(manifest), 1)
+        remembered = entries is None and self._wal.remembers(first)
+        view = self._rebased(None, manifest, recorded, entries)
+        if remembered and self._store.engine.cache.get(self._seen_key) is None:
+            # A writer of this process has left them there, and may have written another history.
+            self._check_end(view)
+        self._remember(view)
+        return self._shown
+
+    def _newer(self, view: ShardView) -> ShardManifest | None:
+        """Return the newest manifest after that of a view; None if that was collected.
+
+        Raises
+        ------
+        AnotherHistoryError
+            Another one has the place of that of the view.
+        """
+        newest = read_newer_manifest(self._store, self._shard_id, view.manifest)
+        if newest is None and is_replaced(self._store, view.manifest):
+            raise AnotherHistoryError
+        return newest
 
     def _after(self, view: ShardView) -> list[PositionedEntry]:
         try:
@@ -203,15 +229,13 @@ class ShardReader:
         return None if self._wal.remembers(max(first_unflushed_position(known), 1)) else known
 
     def _asked(
-        self, view: ShardView | None, known: ShardManifest | None
-    ) -> tuple[ShardManifest | None, int | None, list[PositionedEntry] | None]:
-        """Return the newest manifest, and of a shard that is new here also what its lease records.
+        self, known: ShardManifest | None
+    ) -> tuple[ShardManifest | None, int, list[PositionedEntry] | None]:
+        """Return the newest manifest, and what the lease records.
 
         If a manifest is known already, the log is read in parallel, and returned as well if there is no newer
         manifest: then it was the newest when the log was read.
         """
-        if view is not None:
-            return read_latest_manifest(self._store, self._shard_id, known=view.manifest), None, None
         recorded = 0
         manifest: ShardManifest | None = None
         entries: list[PositionedEntry] | None = None
@@ -239,11 +263,19 @@ class ShardReader:
             pass
         return manifest, recorded, entries if manifest == known else None
 
-    def _check_history(self, manifest: ShardManifest) -> None:
+    def _check_history(self, manifest: ShardManifest, *, is_proved: bool = True) -> None:
         """Refuse to continue if the stored state does not follow from what this process has seen.
 
         Called occasionally, and when a shard is first read: takes a round trip if the log has an entry that
         was seen and is in no generation.
+
+        Parameters
+        ----------
+        manifest : ShardManifest
+            The newest manifest.
+        is_proved : bool, default True
+            Whether it is known to come after the one seen before. Otherwise a request tells, which is spared
+            on an object store if that one was seen a moment ago: no backup is restored so fast.
 
         Raises
         ------
@@ -254,6 +286,13 @@ class ShardReader:
         if not isinstance(seen, _Seen):
             return
         if is_another_history(seen.manifest, manifest):
+            raise AnotherHistoryError
+        is_proved = is_proved or manifest.version == seen.manifest.version
+        if (
+            not is_proved
+            and (self._store.is_local or not seen.at.was_short())
+            and is_replaced(self._store, seen.manifest)
+        ):
             raise AnotherHistoryError
         last = seen.last
         if (
@@ -281,7 +320,7 @@ class ShardReader:
 
     def _remember(self, view: ShardView) -> None:
         """Keep a view, and what follows from it."""
-        self._store.engine.cache.put(self._seen_key, _Seen(view.manifest, view.last_entry), 512)
+        self._store.engine.cache.put(self._seen_key, _Seen(view.manifest, view.last_entry, Wave()), 512)
         manifest = visible_generations(view.manifest, view.last_position)
         shown = view if manifest is view.manifest else replace(view, manifest=manifest)
         large = sum(run.nbytes for run in view.tail) > _LARGE_TAIL_BYTES
@@ -348,9 +387,3 @@ class ShardReader:
         if not entries:
             return tail
         return with_run(tail, TailRun(self._shard_id, entries, self._schema, self._key_columns))
-
-
-def _refuse_another_history(view: ShardView, manifest: ShardManifest) -> None:
-    """Refuse to continue a view with a manifest that cannot follow its own; makes no round trip."""
-    if is_another_history(view.manifest, manifest):
-        raise AnotherHistoryError

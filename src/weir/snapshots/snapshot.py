@@ -246,7 +246,9 @@ class SnapshotReader:
         """Check for a newer version of the base table, or take a known one, and return it."""
         with self._lock:
             newest = self._base.latest() if base is None else base
-            if newest.version > self._base.version:
+            if self._base.is_former:
+                self._go_on_with(newest.latest() if newest.is_former else newest)
+            elif newest.version > self._base.version:
                 self._base = newest
             return self._base
 
@@ -360,7 +362,7 @@ class SnapshotReader:
             manifests = tuple(manifest for manifest in found if manifest is not None)
             # After the shards, as always.
             base = before.latest()
-            if base.version < before.version or base.row_schema is not self._columns:
+            if before.is_former or base.row_schema is not self._columns:
                 return None
             self._base = base
         named_later = any(
@@ -375,14 +377,18 @@ class SnapshotReader:
         for _ in range(_MAX_ATTEMPTS):
             with suppress(AnotherHistoryError):
                 return self._current(reload_manifests=reload_manifests)
-            before, self._base = self._base.version, self._base.begin_anew()
-            self._columns = self._base.row_schema
-            self._shards.clear()
-            self._latest = None
-            _log.warning(
-                "table.restored", where=self._store.uri, former_version=before, version=self._base.version
-            )
+            self._go_on_with(self._base.begin_anew())
         raise self._keeps_changing()
+
+    def _go_on_with(self, base: BaseTable) -> None:
+        """Drop what was remembered of the table: a backup was put in its place."""
+        before, self._base = self._base, base
+        self._columns = base.row_schema
+        self._shards.clear()
+        self._latest = None
+        _log.warning(
+            "table.restored", where=self._store.uri, former_version=before.version, version=base.version
+        )
 
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
@@ -402,7 +408,7 @@ class SnapshotReader:
             # its list was merged before. So if the base table is not ahead of what a shard showed,
             # nothing is missing.
             before, base = base, base.latest()
-            if base.version < before.version:
+            if before.is_former:
                 raise AnotherHistoryError
             self._base = base
             if base.row_schema is not self._columns:
@@ -531,8 +537,7 @@ class SnapshotReader:
 
     def _published(self) -> ReadSnapshot:
         for _ in range(_MAX_ATTEMPTS):
-            with self._lock:
-                self._base = base = self._base.latest()
+            base = self.follow()
             # A published snapshot may list what has been merged or lack what has been flushed since:
             # it costs freshness, never correctness.
             views = {one.shard_id: ShardView(one, (), 0) for one in published_shards(base)}

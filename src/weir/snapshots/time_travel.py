@@ -111,6 +111,8 @@ class TokenReader:
             If deleted rows would be read in it.
         """
         version = token.base_version
+        if self._base.is_former:
+            self._base = self._base.latest()
         try:
             found = self._base.at_version(version)
         except SnapshotExpiredError as error:
