@@ -481,3 +481,20 @@ def test_an_index_that_somebody_else_has_built_meanwhile_stays_maintained(
     index_changes.create_index(begun, definition)
     # A catch-up that has seen the table before the index was built.
     assert "by_name" in catch_up._with_names(begun).details.maintained_indexes
+
+
+def test_a_table_is_written_to_beside_an_index_by_differing_bits(tmp_path: Path) -> None:
+    """Weir builds none by this metric; plain Lance does, and a definition of it could not be made."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("bits", pa.list_(pa.uint8(), 8))])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert([{"id": number, "bits": [number % 256] * 8} for number in range(400)])
+    table.maintenance.merge()
+    lance.dataset(table.uri).create_index("bits", "IVF_FLAT", metric="hamming", num_partitions=1)
+    with table.writer() as writer:
+        writer.upsert([{"id": 400, "bits": [7, 7, 7, 7, 7, 7, 7, 6]}])
+        writer.flush()
+    table.maintenance.merge()
+    assert [index.name for index in table.indexes.list() if index.column == "bits"] == ["bits_idx"]
+    found = table.search([7] * 8, 3).to_table()
+    assert found["id"].to_pylist() == [7, 263, 400]
+    assert found["_distance"].to_pylist() == [0.0, 0.0, 1.0]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from weir.errors import IndexDefinitionError
 from weir.indexing.kinds import IndexKind
 
-__all__ = ["IndexDefinition"]
+__all__ = ["METRICS", "IndexDefinition"]
 
 _INVERTED = frozenset(
     {
@@ -43,7 +43,8 @@ _PARAMETERS: Mapping[IndexKind, frozenset[str]] = {
     IndexKind.IVF_PQ: frozenset({"metric", "num_partitions", "num_sub_vectors", "num_bits"}),
     IndexKind.IVF_HNSW_SQ: frozenset({"metric", "num_partitions", "m", "ef_construction"}),
 }
-_METRICS = ("l2", "cosine", "dot")
+METRICS = ("l2", "cosine", "dot")
+"""The metrics of the vector indexes that Weir builds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,11 @@ class IndexDefinition:
                     hint=f"Its parameters are {', '.join(sorted(known))}" if known else "It has none",
                 )
         metric = self.parameters.get("metric")
-        if metric is not None and str(metric).lower() not in _METRICS:
+        if metric is not None and str(metric).lower() not in METRICS:
             raise IndexDefinitionError(
                 f"there is no metric {metric!r}",
                 where=self.column,
-                hint=f"The metrics are {', '.join(_METRICS)}",
+                hint=f"The metrics are {', '.join(METRICS)}",
             )
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 
-from weir.indexing.definition import IndexDefinition
+from weir.indexing.definition import METRICS, IndexDefinition
 from weir.indexing.kinds import IndexKind
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ def _parameters(dataset: lance.LanceDataset, index: Any, kind: IndexKind) -> dic
             "m": hnsw.get("max_connections"),
             "ef_construction": hnsw.get("construction_ef"),
         }
+        if found["metric"] not in METRICS:
+            return None
         return {name: value for name, value in found.items() if value is not None}
     if kind is IndexKind.INVERTED:
         if any(details.get(feature) for feature in _CODE_FEATURES):
