@@ -318,7 +318,7 @@ def test_a_value_of_another_type_is_refused_by_name(client: Any, name: str) -> N
         ({"id": 9, "vector": [1.0, 1.0], "new": {"a": 1}}, "'new'"),
         ({"id": 9, "vector": [1.0, float("inf")]}, "finite"),
         ({"id": 9, "vector": [1.0, 1.0], "$x": 1}, r"\$x"),
-        ({"id": 4, "vector": [1.0, 1.0]}, "once"),
+        ({"id": 4, "vector": [1.0, 1.0]}, "occurs twice"),
     ]
     for row, message in bad:
         with pytest.raises(turbopuffer.BadRequestError, match=message):
