@@ -148,6 +148,33 @@ def test_what_is_retained_away_is_gone_and_stays_gone(store: EventStore) -> None
         store.retain("nothing", None)
 
 
+def test_types_that_are_kept_for_as_long_are_one_condition(store: EventStore) -> None:
+    names = [f"kind{number}" for number in range(12)]
+    with store.writer() as writer:
+        for number, name in enumerate(names):
+            store.define(name, {"n": "int"})
+            for n, at in enumerate(["2020-01-01", "2024-01-01", None]):
+                writer.append(name, f"c{number % 3}", {"n": n}, timestamp=at)
+            store.retain(name, timedelta(days=30))
+            if number % 2:
+                store.retain(name, None)
+                writer.append(name, "c", {"n": 3}, timestamp="2020-01-01")
+        store.retain("b", timedelta(days=1))
+        assert len(visible(store._catalog(True))) == 2 + 6
+        wanted = [(name, n) for number, name in enumerate(names) for n in ([2, 3] if number % 2 else [2])]
+        for step in (lambda: None, partial(store.maintain, horizon=NOW)):
+            step()
+            rows = store.replay().to_table().to_pylist()
+            assert [(row["event_type"], row["n"]) for row in rows] == wanted
+        assert len(visible(store._catalog(True))) == 2
+    some = [
+        (row["event_type"], row["n"])
+        for batch in store.subscribe("s", names[3:9])
+        for row in batch.rows.to_pylist()
+    ]
+    assert some == [(name, n) for name, n in wanted if name in names[3:9]]
+
+
 def test_a_forgotten_context_is_gone_and_may_begin_anew(store: EventStore) -> None:
     with store.writer() as writer:
         last = [writer.append("a", context, {"n": n}) for n, context in enumerate(["u", "v", "u"])][-1]

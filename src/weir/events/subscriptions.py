@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import Expr, col, lit
+from datafusion import Expr
 from numpy.typing import NDArray
 
 from weir.errors import CorruptionError, ObjectNotFoundError
@@ -21,7 +21,7 @@ from weir.events.cursors import Cursor, arrivals
 from weir.events.names import CORE_NAMES
 from weir.events.query.replaying import merged_columns, merged_rows
 from weir.events.query.running import observe
-from weir.events.visibility import any_of, arrived_after, arrived_between, events_scan
+from weir.events.visibility import arrived_after, arrived_between, events_scan, of_types
 from weir.read.scan import Scan
 from weir.storage.interface import ObjectStore
 from weir.table.table import Table
@@ -188,8 +188,7 @@ class Subscription:
     ) -> Scan:
         names = self._names(catalog)
         if self._types is not None:
-            of_types = any_of(col("event_type") == lit(name) for name in names)
-            conditions = [*conditions, lit(False) if of_types is None else of_types]
+            conditions = [*conditions, of_types(names)]
         held = dict.fromkeys(
             column
             for name in names

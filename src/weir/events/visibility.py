@@ -14,7 +14,7 @@ import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
 from datafusion.unparser import Dialect, Unparser
 
-from weir.events.catalog import Catalog
+from weir.events.catalog import Catalog, Floor
 from weir.events.field_types import INSTANT
 from weir.events.instants import now_micros
 from weir.read.scan import Scan
@@ -33,6 +33,7 @@ __all__ = [
     "is_readable_instant",
     "of_context",
     "of_contexts",
+    "of_types",
     "scan_events",
     "text_literal",
     "timestamp_from",
@@ -91,9 +92,18 @@ def of_context(context: str) -> Expr:
 
 def of_contexts(contexts: Sequence[str]) -> Expr:
     """Return the condition that an event belongs to one of some contexts."""
-    if len(contexts) == 1:
-        return of_context(contexts[0])
-    return functions.in_list(col("context_id"), [text_literal(one) for one in contexts])
+    return _one_of("context_id", [text_literal(one) for one in contexts])
+
+
+def of_types(types: Sequence[str]) -> Expr:
+    """Return the condition that an event is of one of some types."""
+    return _one_of("event_type", [lit(one) for one in types])
+
+
+def _one_of(column: str, values: list[Expr]) -> Expr:
+    if not values:
+        return lit(False)
+    return col(column) == values[0] if len(values) == 1 else functions.in_list(col(column), values)
 
 
 def is_readable_instant(micros: int) -> bool:
@@ -155,23 +165,30 @@ def visible(catalog: Catalog, types: Iterable[str] | None = None, now: int | Non
     now : int, optional
         The instant, in microseconds since 1970. Default: now.
     """
-    found = []
+    now = now_micros() if now is None else now
     wanted = None if types is None else set(types)
+    # What holds for many is one condition: the time to plan them grows by the square of their number.
+    ages: dict[int, list[str]] = {}
+    floors: dict[Floor, list[str]] = {}
     for name, retention in catalog.retention.items():
-        if wanted is not None and name not in wanted:
-            continue
-        of_type = col("event_type") == lit(name)
-        if retention.age is not None:
-            floor = (now_micros() if now is None else now) - retention.age
-            if floor > _LEAST:
-                found.append(~(of_type & (col("timestamp") < instant(floor))))
-        for one in retention.floors:
-            if one.before > _LEAST:
-                gone = of_type & (col("timestamp") < instant(one.before)) & _arrived_through(one.through)
-                found.append(~gone)
+        if wanted is None or name in wanted:
+            if retention.age is not None:
+                ages.setdefault(retention.age, []).append(name)
+            for floor in retention.floors:
+                floors.setdefault(floor, []).append(name)
     contexts: dict[int, list[str]] = {}
     for entry in catalog.forgotten:
         contexts.setdefault(entry.through, []).append(entry.context)
+    found = [
+        ~(of_types(names) & (col("timestamp") < instant(now - age)))
+        for age, names in ages.items()
+        if now - age > _LEAST
+    ]
+    found += [
+        ~(of_types(names) & (col("timestamp") < instant(floor.before)) & _arrived_through(floor.through))
+        for floor, names in floors.items()
+        if floor.before > _LEAST
+    ]
     found += [~(of_contexts(names) & _arrived_through(through)) for through, names in contexts.items()]
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import Expr, col, lit
+from datafusion import Expr
 
 from weir.events.catalog import Catalog
 from weir.events.clock import HybridClock
@@ -22,10 +22,10 @@ from weir.events.query.running import observe
 from weir.events.query.scope import CORE_TYPES, Column, failure
 from weir.events.visibility import (
     all_of,
-    any_of,
     arrived_after,
     filter_text,
     of_context,
+    of_types,
     timestamp_from,
     visible,
 )
@@ -92,8 +92,8 @@ def merged_rows(rows: pa.Table, types: Sequence[EventType], columns: Sequence[Me
                 held[key] = [], field_array(rows, by_name[name], field)
             held[key][0].append(name)
         whole: pa.ChunkedArray = pa.chunked_array([pa.nulls(rows.num_rows, column.type)])
-        for of_types, values in held.values():
-            of_them = pc.is_in(names, pa.array(of_types, pa.string()))
+        for kinds, values in held.values():
+            of_them = pc.is_in(names, pa.array(kinds, pa.string()))
             # What other types have in a column they share is theirs.
             whole = (
                 pc.if_else(of_them, values, whole)
@@ -201,8 +201,7 @@ class ReplayPlan:
                 names.update(dict.fromkeys(types[name].columns[field.name]))
         conditions: list[Expr] = []
         if set(types) != set(self.catalog.types):
-            of_types = any_of(col("event_type") == lit(name) for name in types)
-            conditions.append(of_types if of_types is not None else lit(False))
+            conditions.append(of_types(list(types)))
         if self.context is not None:
             conditions.append(of_context(self.context))
         if self.using is None:
