@@ -383,7 +383,7 @@ def test_another_manifest_in_its_place_is_not_taken_for_it(table: weir.Table) ->
     ):
         path.write_bytes(shard_manifest.encode(replace(manifest, **changes)))
         assert f"version {cut.manifest_version} of the manifest" in gone(table, token)
-    assert any("replaced by another" in str(one) for one in table.maintenance.verify().findings)
+    assert any("another is in its place" in str(one) for one in table.maintenance.verify().findings)
 
 
 def test_a_token_of_an_older_weir_is_read(table: weir.Table) -> None:
