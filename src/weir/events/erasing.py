@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir import MaintenanceReport
-from weir.engine.freed_memory import give_back_freed_memory
 from weir.errors import InputError, LeaseHeldError
 from weir.events.catalog import Catalog, Floor, Forgotten, Retention
 from weir.events.clock import SHARD_BITS, HybridClock
 from weir.events.cursors import arrivals
+from weir.events.given_back import give_back_memory
 from weir.events.instants import now_micros
 from weir.events.visibility import any_of, arrived_after, filter_text, of_context, of_contexts, visible
 from weir.table.table import Table
@@ -212,23 +212,23 @@ def maintained(table: Table, catalog: Catalog, horizon: timedelta) -> Maintenanc
         How long garbage is kept.
     """
     upkeep, is_swept = table.maintenance, not sweeps(catalog)
+
+    def lean(work: Callable[[], _Report]) -> _Report:
+        done = work()
+        # The next runs on other threads with other memory.
+        give_back_memory(table.engine)
+        return done
+
     upkeep.recover_dead()
     # Earlier versions have what was erased, and are kept unless somebody says for how long.
     retention = None if is_swept and catalog.swept_at is None else horizon
     return MaintenanceReport(
-        merge=_lean(upkeep.merge),
+        merge=lean(upkeep.merge),
         expired=upkeep.expire(),
-        compact=_lean(upkeep.compact if is_swept else partial(upkeep.compact, max_deleted=0.0)),
-        indexes=_lean(partial(upkeep.catch_up_indexes, without_gone=not is_swept)),
+        compact=lean(upkeep.compact if is_swept else partial(upkeep.compact, max_deleted=0.0)),
+        indexes=lean(partial(upkeep.catch_up_indexes, without_gone=not is_swept)),
         garbage=upkeep.collect_garbage(horizon=horizon, version_retention=retention),
     )
-
-
-def _lean(work: Callable[[], _Report]) -> _Report:
-    """Do some work and return its memory to the system: the next runs on other threads with other memory."""
-    done = work()
-    give_back_freed_memory()
-    return done
 
 
 def swept(catalog: Catalog, *, erasures: int) -> Catalog:

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from weir.engine.freed_memory import give_back_freed_memory
 from weir.errors import (
     InputError,
     LeaseHeldError,
@@ -54,6 +53,7 @@ from weir.events.erasing import (
 )
 from weir.events.event_table import EVENTS, add_columns, create_event_table, open_event_table
 from weir.events.event_types import EventType
+from weir.events.given_back import give_back_memory
 from weir.events.instants import from_micros, now_micros, parse_instant
 from weir.events.language import tree
 from weir.events.language.scanner import Place
@@ -859,7 +859,7 @@ class EventStore:
             with contextlib.suppress(TableNotFoundError, QueryError):
                 self.refresh(name)
         self.flush()
-        give_back_freed_memory()
+        give_back_memory(self._table.engine)
         catalog, began = self._catalog(True), now_micros()
         reports = {name: maintained(table, catalog, horizon) for name, table in self.tables.items()}
         if any(index.num_rows for index in self._table.indexes.list()):
