@@ -79,7 +79,7 @@ _GOOD = pa.table({"id": [1, 2], "vector": vectors([[1, 0], [0, 1]])})
         (stream(_GOOD)[:200], "not an Arrow stream"),
         (stream(_GOOD.drop_columns(["id"])), "'id'"),
         (stream(pa.table([[1], [2], [3]], names=["id", "a", "a"])), "twice"),
-        (stream(_GOOD.set_column(0, "id", pa.array([1, 1]))), "once"),
+        (stream(_GOOD.set_column(0, "id", pa.array([1, 1]))), "occurs twice"),
         (stream(_GOOD.set_column(0, "id", pa.array([1, None]))), "row 1"),
         (stream(_GOOD.set_column(1, "vector", vectors([[1, 0], [np.nan, 1]]))), "row 1.*finite"),
         (stream(_GOOD.set_column(1, "vector", vectors([[1, 0], [None, 1]]))), "row 1.*null"),
