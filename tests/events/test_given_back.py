@@ -18,7 +18,7 @@ def test_every_thread_that_has_started_gives_back_and_no_other_starts(
     engine = EngineContext()
     executors = engine.executors
     pools = executors.at("here").scans, executors.requests
-    for pool in pools:
+    for pool in executors.all:
         assert isinstance(pool, SharedThreads)
         # Others in this process have threads of these names too.
         pool.name = f"test-{pool.name}"
