@@ -8,6 +8,7 @@ the base table read the fragments that an index lacks, which is correct but slow
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -16,6 +17,7 @@ from weir.base.details_commit import update_details
 from weir.base.index_changes import base_indexes
 from weir.base.index_upkeep import (
     MAX_SEGMENTS,
+    BuiltSegment,
     RebuildTask,
     SegmentTask,
     build_segment_of,
@@ -33,7 +35,7 @@ from weir.base.table import BaseTable
 from weir.config import RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
-from weir.errors import IndexNotFoundError, OptionError
+from weir.errors import CorruptionError, IndexNotFoundError, OptionError, StorageError
 from weir.format.index_details import IndexDetails
 from weir.indexing.describe import ExistingIndex
 from weir.notebook import ShownAsTable
@@ -99,6 +101,32 @@ class _Work:
     action: Action
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    name: str
+    error: StorageError | CorruptionError
+
+
+class _Failures:
+    """The indexes that could not catch up: each is left as it is, and the others go on."""
+
+    def __init__(self, base: BaseTable) -> None:
+        self._where = base.uri
+        self.by_name: dict[str, StorageError | CorruptionError] = {}
+
+    def add(self, name: str, error: StorageError | CorruptionError) -> None:
+        if name not in self.by_name:
+            self.by_name[name] = error
+            _log.warning("table.index_not_caught_up", table=self._where, index=name, error=str(error))
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (StorageError, CorruptionError) as error:
+            self.add(name, error)
+
+
 def catch_up_indexes(
     base: BaseTable,
     runner: Runner,
@@ -111,7 +139,8 @@ def catch_up_indexes(
     """Add the rows of the newest version of the base table to its indexes.
 
     Safe to run concurrently with merges, compaction, readers and other calls of this function: what was built
-    for an outdated state of an index is discarded.
+    for an outdated state of an index is discarded. An index that cannot catch up is left as it is, and all
+    others catch up.
 
     Parameters
     ----------
@@ -138,6 +167,8 @@ def catch_up_indexes(
         The threshold is below 1.
     ConflictError
         Concurrent commits got in the way of every attempt.
+    StorageError, CorruptionError
+        An index could not catch up, the first by name of those; all others have.
     """
     if not retrain_imbalance_threshold >= 1:
         raise OptionError(
@@ -145,10 +176,11 @@ def catch_up_indexes(
             where="retrain_imbalance_threshold",
         )
     base = base.latest()
-    work = [
-        _plan(base, index, retrain_imbalance_threshold, without_gone=without_gone)
-        for index in _wanted(base, names)
-    ]
+    failures = _Failures(base)
+    work = []
+    for index in _wanted(base, names):
+        with failures.of(index.name):
+            work.append(_plan(base, index, retrain_imbalance_threshold, without_gone=without_gone))
     tasks = [task for one in work if one.action == "extended" for task in _tasks(base, one)]
     rebuilt = [one for one in work if one.action in ("built", "retrained")]
     steps, total = 0, len(tasks) + len(rebuilt)
@@ -160,22 +192,33 @@ def catch_up_indexes(
             on_progress(steps, total)
 
     built = []
-    for segment in runner.run(build_segment_of, tasks):
-        built.append(segment)
+    for segment in runner.run(_built_or_failed, tasks):
+        if isinstance(segment, _Failure):
+            failures.add(segment.name, segment.error)
+        else:
+            built.append(segment)
         step()
     by_name = {one.index.name: one for one in work}
     built.sort(key=lambda one: (one.task.name, one.task.fragment_ids))
     after = base
     for name, own in groupby(built, key=lambda one: one.task.name):
-        after = commit_segments(after, by_name[name].index, list(own))
+        with failures.of(name):
+            after = commit_segments(after, by_name[name].index, list(own))
     for one in work:
         if one.action == "extended" and one.index.definition is None:
-            after = unite_segments(after, one.index.name, 0)
-    for _ in runner.run(rebuild_of, [RebuildTask.of(base, one.index) for one in rebuilt]):
+            # Of a field of a struct the library indexes new rows only together with a segment's.
+            is_nested = one.index.column not in after.dataset.schema.names
+            with failures.of(one.index.name):
+                after = unite_segments(after, one.index.name, 1 if is_nested else 0)
+    for failed in runner.run(_rebuilt_or_failed, [RebuildTask.of(base, one.index) for one in rebuilt]):
+        if failed is not None:
+            failures.add(failed.name, failed.error)
         step()
-    after = record_catchup(_with_few_segments(after.latest(), by_name), by_name)
+    after = record_catchup(_with_few_segments(after.latest(), by_name, failures), by_name)
     # Plain Lance and LanceDB may have made and dropped indexes.
     after = _with_names(after)
+    for name in sorted(failures.by_name):
+        raise failures.by_name[name]
     report = CatchUpReport(tuple(_reports(after, work)), after.version)
     _log.info(
         "table.indexes_caught_up",
@@ -251,10 +294,29 @@ def _tasks(base: BaseTable, work: _Work) -> Iterator[SegmentTask]:
         yield SegmentTask(base.store, base.version, work.index.name, tuple(group))
 
 
-def _with_few_segments(base: BaseTable, work: dict[str, _Work]) -> BaseTable:
+def _built_or_failed(task: SegmentTask) -> BuiltSegment | _Failure:
+    # A task that raises ends the run of all others.
+    try:
+        return build_segment_of(task)
+    except (StorageError, CorruptionError) as error:
+        return _Failure(task.name, error)
+
+
+def _rebuilt_or_failed(task: RebuildTask) -> _Failure | None:
+    try:
+        rebuild_of(task)
+    except (StorageError, CorruptionError) as error:
+        return _Failure(task.name, error)
+    return None
+
+
+def _with_few_segments(base: BaseTable, work: dict[str, _Work], failures: _Failures) -> BaseTable:
     for index in base_indexes(base):
+        if index.name in failures.by_name:
+            continue
         if index.name in work and len(index.segments) > MAX_SEGMENTS:
-            base = unite_segments(base, index.name, len(index.segments))
+            with failures.of(index.name):
+                base = unite_segments(base, index.name, len(index.segments))
     return base
 
 

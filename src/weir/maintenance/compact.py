@@ -24,7 +24,7 @@ from weir.base.table import BaseTable
 from weir.config import DEFAULT_ROWS_PER_FRAGMENT
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner
-from weir.errors import ConflictError, OptionError, TableError
+from weir.errors import ConflictError, OptionError, StorageError, TableError
 from weir.indexing.describe import ExistingIndex
 from weir.maintenance.sorted_compaction import compact_sorted
 from weir.notebook import ShownAsTable
@@ -241,7 +241,11 @@ def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
         newest = takewhile(lambda segment: segment.fragment_ids & rows.keys() <= small, index.segments[::-1])
         count = sum(1 for _ in newest)
         if count > 1:
-            base = unite_segments(base, index.name, count)
+            try:
+                base = unite_segments(base, index.name, count)
+            except StorageError as error:
+                # Its fragments stay apart; those that it does not keep apart are combined.
+                _log.warning("table.index_not_caught_up", table=base.uri, index=index.name, error=str(error))
     return base
 
 

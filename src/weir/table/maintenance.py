@@ -12,6 +12,7 @@ from weir.config import DEFAULT_ROWS_PER_FRAGMENT, RETRAIN_IMBALANCE_THRESHOLD
 from weir.engine.durations import Duration, as_duration
 from weir.engine.freed_memory import give_back_freed_memory
 from weir.engine.runner import Runner, ThreadRunner
+from weir.errors import CorruptionError, StorageError
 from weir.format import layout
 from weir.format.shard_manifest import ShardManifest
 from weir.log.read_lease import read_lease
@@ -222,6 +223,8 @@ class TableMaintenance:
             If there is no index with that name.
         ConflictError
             If concurrent commits got in the way of every attempt.
+        StorageError, CorruptionError
+            If an index could not catch up. All others have.
         """
         return catch_up_indexes(
             self._table.base,
@@ -528,6 +531,11 @@ class TableMaintenance:
         -------
         MaintenanceReport
             What each of them did.
+
+        Raises
+        ------
+        StorageError, CorruptionError
+            If an index could not catch up. Everything else was done.
         """
         runner = runner or ThreadRunner()
 
@@ -538,13 +546,17 @@ class TableMaintenance:
         if quiet_for is not None:
             self.recover_quiet(quiet_for)
         merged = self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy)
-        report = MaintenanceReport(
-            merge=merged,
-            expired=self.expire(),
-            compact=self.compact(runner=runner, on_progress=reporting("compact")),
-            indexes=self.catch_up_indexes(runner=runner, on_progress=reporting("catch up")),
-            garbage=self.collect_garbage(horizon=horizon, runner=runner, on_progress=reporting("collect")),
+        collect = partial(
+            self.collect_garbage, horizon=horizon, runner=runner, on_progress=reporting("collect")
         )
+        expired = self.expire()
+        compacted = self.compact(runner=runner, on_progress=reporting("compact"))
+        try:
+            indexes = self.catch_up_indexes(runner=runner, on_progress=reporting("catch up"))
+        except (StorageError, CorruptionError):
+            collect()
+            raise
+        report = MaintenanceReport(merged, compacted, indexes, expired, collect())
         give_back_freed_memory()
         return report
 

@@ -28,7 +28,7 @@ from weir.engine.freed_memory import give_back_freed_memory
 from weir.engine.living import Living
 from weir.engine.logs import get_logger
 from weir.engine.written_tables import WrittenTables
-from weir.errors import LeaseHeldError, TableNotFoundError
+from weir.errors import CorruptionError, LeaseHeldError, StorageError, TableNotFoundError
 from weir.maintenance.upkeep_lease import held_upkeep
 from weir.maintenance.upkeep_policy import UpkeepPolicy, chosen_policy
 from weir.storage.interface import ObjectStore
@@ -267,6 +267,19 @@ class Upkeep:
         tended.look_at = self._uptime() + left_out * self._policy.look_every.total_seconds()
         return min(one for one in (tended.look_at, tended.compact_at, tended.collect_at) if one is not None)
 
+    def _catch_up(self, maintenance: TableMaintenance, here: _ThisThread, where: str) -> None:
+        """Let the indexes catch up. One that cannot is left to the next time that others have to.
+
+        The other jobs go on: it would fail again at once, and nothing would be compacted or collected.
+        """
+        try:
+            maintenance.catch_up_indexes(runner=here)
+        except (StorageError, CorruptionError) as error:
+            if self._stopped:
+                raise
+            self._metrics.upkeep_failures.add()
+            _log.warning("upkeep.catch_up_failed", table=where, error=str(error))
+
     def _round(self, tended: _Tended, table: OpenTable, check_lease: Callable[[], None]) -> float:
         """Do what is due; return when to check again."""
 
@@ -300,7 +313,7 @@ class Upkeep:
                 version=merged.version,
             )
             go_on()
-            maintenance.catch_up_indexes(runner=here)
+            self._catch_up(maintenance, here, tended.store.uri)
             now = self._uptime()
             tended.compact_at = tended.compact_at or now + policy.compact_every.total_seconds()
             tended.collect_at = tended.collect_at or now + policy.collect_every.total_seconds()
@@ -309,7 +322,7 @@ class Upkeep:
             go_on()
             maintenance.compact(runner=here)
             go_on()
-            maintenance.catch_up_indexes(runner=here)
+            self._catch_up(maintenance, here, tended.store.uri)
             tended.compact_at = None
             give_back_freed_memory()
         if tended.collect_at is not None and tended.collect_at <= self._uptime():
