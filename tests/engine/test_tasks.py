@@ -66,7 +66,7 @@ def test_tasks_are_small_and_show_no_secret(table: weir.Table, caplog: pytest.Lo
     assert set(runner.tasks) == {
         "recover_shard",
         "run_merge_group",
-        "build_segment_of",
+        "_built_or_failed",
         "rewrite",
         "check_shard",
         "check_base_files",

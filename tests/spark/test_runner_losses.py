@@ -140,7 +140,7 @@ LOSSES: list[tuple[Service, Service, str, str]] = [
     (nothing, recover, "recover_shard", BEFORE_THE_ANSWER),
     (merge, compact, "rewrite", BEFORE_THE_ANSWER),
     (merge, compact, "rewrite", EXECUTOR),
-    (merge, catch_up, "build_segment_of", BEFORE_THE_ANSWER),
+    (merge, catch_up, "_built_or_failed", BEFORE_THE_ANSWER),
     (merge, collect, "survey_shard", BEFORE_THE_ANSWER),
     (merge, collect, "sweep_shard", "garbage.between_deletes"),
     (merge, collect, "sweep_shard", BEFORE_THE_ANSWER),
