@@ -90,6 +90,39 @@ def test_what_another_process_adds_to_a_namespace_as_it_is_made_is_not_lost(
         assert {*docs.definition.attributes} == {"ours", "theirs"}
 
 
+def test_an_attribute_that_another_process_has_dropped_can_be_declared_again(tmp_path: Path) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as here, weir.namespaces.open(tmp_path) as there:
+        docs, theirs = here.namespace("docs"), there.namespace("docs")
+        docs.write(WRITE)
+        for _ in range(3):
+            docs.declare(declared("age"))
+            assert "age" in theirs.definition.attributes
+            docs.declare({"age": Declaration(None)})
+            theirs.declare(declared("age"))
+            theirs.declare({"age": Declaration(None)})
+
+
+def test_a_column_whose_attribute_is_declared_again_meanwhile_is_not_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with weir.namespaces.open(tmp_path, fsync=False) as here, weir.namespaces.open(tmp_path) as there:
+        docs, theirs = here.namespace("docs"), there.namespace("docs")
+        theirs.write(WRITE)
+        docs.declare(declared("age"))
+        replace = type(docs)._replace
+
+        def replace_and_declare(namespace: Any, definition: Definition, known: Any) -> Any:
+            made = replace(namespace, definition, known)
+            if namespace is docs and "age" not in definition.attributes:
+                theirs.write(Write(upserts=Documents.of_rows([{"id": 1, "age": 7}])))
+            return made
+
+        monkeypatch.setattr(type(docs), "_replace", replace_and_declare)
+        docs.declare({"age": Declaration(None)})
+        monkeypatch.undo()
+        assert [one["age"] for one in theirs.get([1]).to_pylist()] == [7]
+
+
 @pytest.mark.parametrize("changes", ["writes", "becomes read-only"])
 def test_what_another_thread_adds_while_the_definition_changes_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: str

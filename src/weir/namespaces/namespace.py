@@ -474,6 +474,8 @@ class Namespace:
             added = [one for name, one in definition.attributes.items() if name not in before.attributes]
             dropped = [one for name, one in before.attributes.items() if name not in definition.attributes]
             self._check_version(opened)
+            if added:
+                table.internals.follow()  # another process may have dropped columns of these names
             left = _left_over(table, added)
             if left:
                 # Only the exclusive writer of the table may remove values unnoticed.
@@ -488,8 +490,11 @@ class Namespace:
             made = self._replace(definition, opened.known)
             opened.definition, opened.known = definition, made
             if dropped:
-                # Nobody knows of them any more. Should this be interrupted, they go when the name is used.
-                _drop_columns(table, [one.column for one in dropped])
+                # Nobody knows of them any more. Should this be interrupted, they go when the name is used, as
+                # they do if the definition has changed since: another process may use the names again.
+                with suppress(ConflictError):
+                    self._check_version(opened)
+                    _drop_columns(table, [one.column for one in dropped])
             return opened
 
     def _check_version(self, opened: Opened) -> None:
