@@ -854,3 +854,9 @@ def test_a_consumer_that_is_behind_reads_on_with_a_limit_after_collection(tmp_pa
             found += [row["_before"] for change in feed for row in change.rows.to_pylist()]
             feed.commit()
     assert found == told
+
+
+def test_a_resharded_table_that_nobody_has_written_to_has_no_changes(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    table.alter(shard_by=weir.bucket("id", 2))
+    assert list(weir.open(table.uri, fsync=False).changes(before=True)) == []

@@ -353,7 +353,7 @@ class ChangeFeed:
             return False
         made_by = {shard_id: manifest.shard_spec_id for shard_id, manifest in cut.manifests.items()}
         rule = min((made_by[shard_id] for shard_id in wholes if shard_id in made_by), default=0)
-        if rule <= min(made_by.values()) or not has_begun(cut.base.details, rule):
+        if rule <= min(made_by.values(), default=0) or not has_begun(cut.base.details, rule):
             return False
         known = details_at(cut.base, self._token.base_version)
         return known is None or not has_begun(known, rule)
