@@ -140,7 +140,7 @@ def test_what_is_no_sketch_is_refused_before_it_is_written(tmp_path: Path, value
 def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("seen", pa.string())])
     engine = MergeEngine.aggregation(seen="distinct_sketch")
-    with pytest.raises(SchemaError, match="has to be binary"):
+    with pytest.raises(SchemaError, match="must be binary"):
         weir.create(tmp_path / "t", schema, primary_key="id", merge_engine=engine)
 
 

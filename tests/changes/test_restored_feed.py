@@ -22,7 +22,7 @@ from weir.snapshots.tokens import live_roots
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 NOW = timedelta(0)
-ANOTHER = "is another one than it was when that place"
+ANOTHER = "is not the one whose position"
 
 
 def write(table: weir.Table, *names: str, flush: bool = False) -> None:
@@ -243,7 +243,7 @@ def test_a_state_of_the_table_before_is_not_read_in_this_one(
         lambda: table.sql("SELECT * FROM this", at=token).to_table(),
     ]
     for read in reads:
-        what = "WAL entry 6 .* in whose place another one is" if one_writer else "version 2 of the manifest"
+        what = "WAL entry 6 .* was replaced" if one_writer else "version 2 of the manifest"
         with pytest.raises(SnapshotExpiredError, match=what):
             read()
 

@@ -182,7 +182,7 @@ def acknowledges_before_the_log(patch: pytest.MonkeyPatch) -> None:
 def drops_neighbours(patch: pytest.MonkeyPatch) -> None:
     """A zone that has the value is passed over by ``!=``, with all the others in it."""
     held = running.selected
-    patch.setattr(StepsRead, "_is_pushed", lambda self, step, condition: False)
+    patch.setattr(StepsRead, "_pushed", lambda self, step: [])
 
     def selected(plan: Any, step: int, frame: Any) -> Any:
         for condition in plan.conditions[step]:
@@ -222,7 +222,7 @@ def prunes_the_first(patch: pytest.MonkeyPatch) -> None:
 def conditions_after_matching(patch: pytest.MonkeyPatch) -> None:
     """Matches are selected, not the events that are matched."""
     held_rows, held = running.sequence_rows, running.selected
-    patch.setattr(StepsRead, "_is_pushed", lambda self, step, condition: False)
+    patch.setattr(StepsRead, "_pushed", lambda self, step: [])
 
     def selected(plan: Any, step: int, frame: Any) -> Any:
         return held(replace(plan, conditions=((),) * len(plan.conditions)), step, frame)

@@ -692,7 +692,9 @@ class BaseTable:
 
     def _latest_sound(self, error: WeirError | None) -> BaseTable:
         found = BaseTable._sound(self._store, error)
-        if found.version < self._version:
+        if found.version < self._version or (
+            found.version == self._version and found.version_identity != self._version_identity
+        ):
             return self.begin_anew()
         return self if (found.version_key, found.torn) == (self.version_key, self._torn) else found
 
@@ -754,9 +756,10 @@ class BaseTable:
         found = self if version == self.version else self._at(version)
         if not found.version_identity.startswith(identity):
             raise SnapshotExpiredError(
-                f"version {version} of the table is not the one asked for, which was lost in a power failure",
+                f"version {version} of the table is not the one asked for, which was lost in a power "
+                "failure, or replaced by a backup",
                 where=self.uri,
-                hint="Every acknowledged row is in the latest version; take a new snapshot of it",
+                hint="Take a new snapshot of the latest version",
             )
         return found
 

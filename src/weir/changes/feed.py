@@ -1,8 +1,8 @@
 """The change feed: every upsert and delete, per shard in commit order, from the write-ahead log.
 
 The log is what was committed, in order: entry by entry, row by row. Rows that a failed call left without its
-caller knowing is in it, and so in every read and in the feed. Fence entries have no rows. What a writer tried
-to write after it was fenced is not in it.
+caller knowing are in it, and so in every read and in the feed. Fence entries have no rows. What a writer
+tried to write after it was fenced is not in it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from weir.format import layout
 from weir.log.read_lease import read_lease
 from weir.storage.interface import ObjectStore
 
-__all__ = ["another_log", "entry_lost", "recorded_position"]
+__all__ = ["another_log", "entry_lost", "log_ends_before", "recorded_position"]
 
 _log = get_logger(__name__)
 
@@ -55,6 +55,26 @@ def entry_lost(store: ObjectStore, shard_id: UUID, position: int, recorded: int,
     )
 
 
+def log_ends_before(store: ObjectStore, shard_id: UUID, position: int, place: int) -> CorruptionError:
+    """Return the error that says that a log ends before the position that a feed has reached.
+
+    Parameters
+    ----------
+    position : int
+        The first position that has no entry.
+    place : int
+        The position of the feed.
+    """
+    return CorruptionError(
+        f"the log of shard {shard_id} has no entry at position {position}, but the place to go on from says "
+        f"that it has reached {place}",
+        where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
+        hint="Acknowledged rows are gone, or a backup was put in the place of the table. Restore the entry, "
+        "or read the table anew and go on with a new token, a new checkpoint, or the consumer dropped and "
+        "created again",
+    )
+
+
 def another_log(store: ObjectStore, shard_id: UUID, position: int) -> CorruptionError:
     """Return the error that says that a log is not the one that a place to go on from was in.
 
@@ -64,10 +84,9 @@ def another_log(store: ObjectStore, shard_id: UUID, position: int) -> Corruption
         The position of the place.
     """
     return CorruptionError(
-        f"the log of shard {shard_id} up to position {position} is another one than it was when that place "
-        "to go on from was taken",
+        f"the log of shard {shard_id} is not the one whose position {position} is the place to go on from",
         where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
-        hint="A backup was put in the place of the table, and what was written since up to that position has "
-        "not been read. Read the table anew and go on from there: with a new token, with a consumer that "
-        "was dropped and made anew, with a new checkpoint",
+        hint="A backup was put in the place of the table, and the feed would pass over what has been written "
+        "to it up to that position. Read the table anew and go on with a new token, a new checkpoint, or the "
+        "consumer dropped and created again",
     )

@@ -41,7 +41,7 @@ from weir.log.manifest_store import (
     read_manifest_version,
     read_newer_manifest,
 )
-from weir.log.recorded_position import another_log, entry_lost, recorded_position
+from weir.log.recorded_position import another_log, entry_lost, log_ends_before, recorded_position
 from weir.log.wal import Wal, first_unflushed_position
 from weir.lsm.expired_rows import expiry_instant
 from weir.snapshots.shard_view import AnotherHistoryError, ShardView, is_another_history
@@ -212,7 +212,7 @@ class SnapshotCapture:
         if across_shards and self._newest_manifests(set(list_shards(self._store)) - set(manifests)):
             return None
         newest = self._newest_manifests(positions)
-        self._refuse_lost(newest, positions)
+        self._refuse_lost(logs, newest, positions)
         if self._was_collected(newest, positions) or _lacks_published(manifests, newest, positions):
             return None
         entries = {one: logs[one].stamps.get(at, b"") for one, at in positions.items()}
@@ -235,8 +235,8 @@ class SnapshotCapture:
         """Refuse to go on from a place that was in another log: a backup was put in the place of the table.
 
         The entry at its position tells. If it was collected, so does the manifest that the place names, if
-        that is stored; and if neither is, nothing does. Takes a round trip for every shard that
-        has another manifest than when this place in it was last met here.
+        that is stored; and if neither is, nothing does. Takes a round trip for every shard whose entry at
+        that position has not been seen here since its manifest was written.
 
         Parameters
         ----------
@@ -258,16 +258,17 @@ class SnapshotCapture:
 
     def _other_log(self, cut: Cut, begin: ShardCut) -> CorruptionError | None:
         shard_id, position, last = begin.shard_id, begin.position, cut.positions[begin.shard_id]
-        if position > last:
-            return entry_lost(self._store, shard_id, last + 1, position, "the place to go on from")
         log = self._log_of(shard_id)
+        if position > last and position > (last := log.advance()):
+            # Nor has it been written since the cut, by which another process may have come further.
+            return log_ends_before(self._store, shard_id, last + 1, position)
         if not position or begin in log.met:
             return None
         found: bytes | None = log.stamps.get(position, b"")
         if begin.entry and not found:
             found = log.stored_stamp(position)
             if found is None and not self._may_be_collected(cut.manifests[shard_id], position):
-                return entry_lost(self._store, shard_id, position, position, "the place to go on from")
+                return log_ends_before(self._store, shard_id, position, position)
         is_same = found == begin.entry if found and begin.entry else self._may_follow(begin, cut)
         if not is_same:
             return another_log(self._store, shard_id, position)
@@ -364,10 +365,15 @@ class SnapshotCapture:
         """Ask every log how far it has come."""
         return dict(zip(logs, self._for_each(_LogEnd.advance, list(logs.values())), strict=True))
 
-    def _refuse_lost(self, newest: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]) -> None:
+    def _refuse_lost(
+        self,
+        logs: Mapping[UUID, _LogEnd],
+        newest: Mapping[UUID, ShardManifest],
+        positions: Mapping[UUID, int],
+    ) -> None:
         """Refuse a log that ends before what its lease says, unless a manifest covers all that."""
         for shard_id, position in positions.items():
-            recorded = self._log_of(shard_id).recorded
+            recorded = logs[shard_id].recorded
             manifest = newest.get(shard_id)
             covered = 0 if manifest is None else manifest.replay_after_wal_entry_position
             if max(position, covered) < recorded:

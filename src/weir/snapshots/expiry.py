@@ -63,8 +63,10 @@ def wal_entry_gone(store: ObjectStore, shard_id: UUID, position: int) -> Snapsho
 def wal_entry_replaced(store: ObjectStore, shard_id: UUID, position: int) -> SnapshotExpiredError:
     """Return the error that says that another log entry is where one was: a backup was restored."""
     path = layout.wal_path(shard_id, position)
-    return expired(
-        f"WAL entry {position} of shard {shard_id}, in whose place another one is,", f"{store.uri}/{path}"
+    return SnapshotExpiredError(
+        f"the snapshot can no longer be read: WAL entry {position} of shard {shard_id} was replaced",
+        where=f"{store.uri}/{path}",
+        hint="A backup was put in the place of the table: take a new snapshot of it",
     )
 
 

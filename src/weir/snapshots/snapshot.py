@@ -248,7 +248,7 @@ class SnapshotReader:
             newest = self._base.latest() if base is None else base
             if self._base.is_former:
                 self._go_on_with(newest.latest() if newest.is_former else newest)
-            elif newest.version > self._base.version:
+            elif not newest.is_former and newest.version > self._base.version:
                 self._base = newest
             return self._base
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.base.index_list import list_indexes
 from weir.engine.logs import get_logger
-from weir.errors import CorruptionError
+from weir.errors import CorruptionError, StorageError, WeirError
 from weir.format.posting_list import PostingLists
 from weir.lsm.generation import Generation
 from weir.search.text.segment import TextPartition, stop_words, text_segment
@@ -111,14 +111,8 @@ def indexed_texts(
     try:
         postings = partition.all_postings()
     except CorruptionError as error:
-        _log.warning(
-            "generation.text_index_damaged",
-            shard=str(generation.shard_id),
-            generation=generation.flushed.generation,
-            where=f"{generation.store.uri}/{path}",
-            error=error.message,
-        )
-        return None  # the texts hold the same information
+        _warn_of(generation, path, error)
+        return None
     return _by_offset(generation, column, tokenizer, partition, postings)
 
 
@@ -136,12 +130,27 @@ def _segment_of(namespace: str, generation: Generation, column: str, tokenizer: 
             continue
         covered = {one.fragment_id for one in dataset.get_fragments()} <= set(segments[0].fragment_ids)
         path = f"{generation.path}/_indices/{segments[0].uuid}"
-        if (
-            covered
-            and Tokenizer.of_index(details, stop_words(generation.store, namespace, path)) == tokenizer
-        ):
+        if not covered:
+            continue
+        try:
+            words = stop_words(generation.store, namespace, path)
+        except (CorruptionError, StorageError) as error:
+            _warn_of(generation, path, error)
+            continue
+        if Tokenizer.of_index(details, words) == tokenizer:
             return path
     return None
+
+
+def _warn_of(generation: Generation, path: str, error: WeirError) -> None:
+    """Report an index that cannot be read: the texts hold the same information."""
+    _log.warning(
+        "generation.text_index_damaged",
+        shard=str(generation.shard_id),
+        generation=generation.flushed.generation,
+        where=f"{generation.store.uri}/{path}",
+        error=error.message,
+    )
 
 
 def _by_offset(

@@ -177,15 +177,32 @@ def text_segment(store: ObjectStore, namespace: str, path: str) -> TextSegment |
     path : str
         Its directory in the store.
     """
-    return _loaded(store, namespace, path).segment
+    try:
+        return _loaded(store, namespace, path).segment
+    except BaseException as error:
+        if not _is_of_the_library(error):
+            raise
+        return None  # not remembered: the store may only have failed
 
 
 def stop_words(store: ObjectStore, namespace: str, path: str) -> tuple[str, ...] | None:
     """Return the stop words that a segment was made with, of which the library's details say nothing.
 
-    None if they are those of its language, or cannot be read. Parameters are those of :func:`text_segment`.
+    None if they are those of its language. Parameters are those of :func:`text_segment`.
+
+    Raises
+    ------
+    CorruptionError
+        If the file that names them is missing or cannot be decoded.
+    StorageError
+        If the store failed.
     """
-    return _loaded(store, namespace, path).stop_words
+    with reading("the full-text index", f"{store.uri}/{path}"):
+        return _loaded(store, namespace, path).stop_words
+
+
+def _is_of_the_library(error: BaseException) -> bool:
+    return isinstance(error, (*LIBRARY_ERRORS, KeyError)) or is_panic(error)
 
 
 def _loaded(store: ObjectStore, namespace: str, path: str) -> _Loaded:
@@ -198,26 +215,25 @@ def _loaded(store: ObjectStore, namespace: str, path: str) -> _Loaded:
 
 
 def _load(store: ObjectStore, path: str, key: Hashable) -> _Loaded:
-    words = None
     options = library_options(store)
 
     def opened(place: str, columns: list[str] | None = None) -> LanceFileReader:
         return LanceFileReader(f"{store.uri}/{place}", storage_options=options, columns=columns)
 
+    told, files = ask_both(
+        lambda: opened(f"{path}/{_METADATA}").metadata().schema.metadata or {},
+        lambda: store.list(path),
+        is_local=store.is_local,
+        engine=store.engine,
+    )
+    words = _stop_words(told)
     try:
-        told, files = ask_both(
-            lambda: opened(f"{path}/{_METADATA}").metadata().schema.metadata or {},
-            lambda: store.list(path),
-            is_local=store.is_local,
-            engine=store.engine,
-        )
-        words = _stop_words(told)
         if not _is_known(told):
             return _Loaded(None, words)
         places = [meta.path for meta in files if meta.path.endswith(_ROWS)]
         partitions = [_load_partition(store, place, opened) for place in places]
     except BaseException as error:
-        if not isinstance(error, LIBRARY_ERRORS) and not isinstance(error, KeyError) and not is_panic(error):
+        if not _is_of_the_library(error):
             raise
         return _Loaded(None, words)
     known = tuple(one for one in partitions if one is not None)

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from weir.base.index_list import list_indexes
 from weir.engine.concurrent_map import ask_both
 from weir.errors import QueryError
 from weir.lsm.dataset_handle import DatasetHandle
@@ -133,9 +134,19 @@ def plan_vector_search(
     filter = snapshot.live_filter(filter)
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
+
+    def levels_and_mask() -> tuple[Level, ...]:
+        found = snapshot.levels(tuple(kept))
+        if not store.is_local and any(
+            one.field_names == [query.column] for one in list_indexes(base.dataset)
+        ):
+            # Opening an index takes at least as long.
+            snapshot.base_mask(tuple(kept))
+        return found
+
     index, levels = ask_both(
         lambda: vector_index(base, query.column),
-        lambda: snapshot.levels(tuple(kept)),
+        levels_and_mask,
         is_local=store.is_local,
         engine=store.engine,
     )
