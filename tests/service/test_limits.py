@@ -375,7 +375,7 @@ def test_a_body_that_is_packed_in_parts_is_taken_whole(tmp_path: Path) -> None:
 
 
 def test_bodies_wait_for_each_other_and_none_of_them_for_ever() -> None:
-    bodies, most, piece = Bodies(1_000), 0, 100
+    bodies, most, piece = Bodies(1_000_000), 0, 100_000
 
     async def answered(pieces: int) -> None:
         nonlocal most
@@ -391,15 +391,37 @@ def test_bodies_wait_for_each_other_and_none_of_them_for_ever() -> None:
         await asyncio.wait_for(asyncio.gather(*(answered(3 + at % 5) for at in range(64))), 60)
 
     asyncio.run(many())
-    assert (bodies.held, most) == (0, most)
-    assert 1_000 <= most <= 1_000 + 7 * piece
+    assert bodies.held == 0
+    assert 1_000_000 <= most <= 1_000_000 + 7 * piece
+
+
+def test_a_small_body_waits_for_no_other() -> None:
+    bodies = Bodies(1_000_000)
+
+    async def taken() -> None:
+        large = [HeldBody() for _ in range(3)]
+        for body in large[:2]:
+            await bodies.take(body, 900_000)
+        waits = asyncio.create_task(bodies.take(large[2], 900_000))
+        small = HeldBody()
+        for size in (0, 1 << 15, 1 << 15, 0):
+            await asyncio.wait_for(bodies.take(small, size), 60)
+        assert not waits.done()
+        assert bodies.held == 1_800_000 + (1 << 16)
+        for body in (*large[:2], small):
+            bodies.free(body)
+        await asyncio.wait_for(waits, 60)
+        bodies.free(large[2])
+
+    asyncio.run(taken())
+    assert bodies.held == 0
 
 
 def test_a_request_that_is_given_up_leaves_its_room_to_others(tmp_path: Path) -> None:
-    root = root_with(tmp_path, request_timeout=0.5, memory=1, max_request_bytes=4_096)
+    root = root_with(tmp_path, request_timeout=0.5, memory=1, max_request_bytes=200_000)
 
     async def endless() -> AsyncIterator[bytes]:
-        yield b" " * 4_000
+        yield b" " * 190_000
         await asyncio.sleep(60)
 
     async def asked() -> list[int]:

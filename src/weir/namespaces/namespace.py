@@ -961,7 +961,7 @@ class Namespace:
             with suppress(ConflictError):
                 self.change(opened, before, definition)
                 return definition
-        raise ConflictError("the namespace changes all the time", where=self.name)
+        raise ConflictError("the namespace keeps changing", where=self.name)
 
     def declare(self, declarations: Mapping[str, Declaration]) -> Definition:
         """Add attributes, change how they are searched, or drop them; return the definition."""

@@ -15,6 +15,7 @@ from weir.service.refusals import Refusal
 __all__ = ["Bodies", "HeldBody", "decoded", "read_body"]
 
 _CHUNK = 1024 * 1024
+_SMALL = 64 * 1024
 
 
 class HeldBody:
@@ -27,7 +28,8 @@ class Bodies:
     """Bounds the bytes of request bodies that a process holds at once. Used only from the event loop.
 
     A request waits for room as its body arrives. Where there is none, one request goes on all the same, so
-    that never all of them wait for each other: the process holds at most one body more than the limit.
+    that never all of them wait for each other. Nor does a small body, up to 64 KiB, ever wait: the process
+    holds at most one body and the small ones more than the limit.
 
     Parameters
     ----------
@@ -43,6 +45,10 @@ class Bodies:
 
     async def take(self, body: HeldBody, size: int) -> None:
         """Wait for room for some more bytes of a body."""
+        if body.size + size <= _SMALL:
+            self.held += size
+            body.size += size
+            return
         while self.held + size > self._most and self._beyond not in (None, body):
             room = asyncio.get_running_loop().create_future()
             self._waiting.append(room)

@@ -318,7 +318,8 @@ class Service:
         Parameters
         ----------
         seconds : float
-            How long to wait for background work, and for requests. Default: until they end.
+            How long to wait for each of background work, forwarded requests and requests. Default: until
+            they end.
 
         Returns
         -------

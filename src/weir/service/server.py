@@ -166,7 +166,8 @@ class _Server(uvicorn.Server):
     def _end_at_last(self) -> None:
         """End although not everything is released: what was acknowledged is there, the leases run out.
 
-        That is a failure unless a request that takes long is why: then the storage may not answer.
+        The exit code is 0 if a request is still under way, which was not answered; 1 if something else does
+        not end, as when the storage does not answer while writes are flushed.
         """
         _end_now(0 if self._service.is_answering else 1)
 

@@ -161,6 +161,8 @@ class Upkeep:
                 "notes expired", extra={"event_fields": {"event": "upkeep.expired", "objects": removed}}
             )
         for name in self._namespaces.with_old_notes():
+            if self._stopping.is_set():
+                return
             namespace = self._namespaces.namespace(name)
             self._look_after(namespace, lambda one=namespace: bool(one.remove_leftovers()))  # type: ignore[misc]
 

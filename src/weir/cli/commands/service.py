@@ -97,7 +97,7 @@ def rotate_key(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="How long the key is valid from now on: 12h, 30d. Default: until it was valid before.",
+            help="How long the key is valid from now on: 12h, 30d. Default: its expiry stays as it was.",
             show_default=False,
         ),
     ] = None,

@@ -1,7 +1,7 @@
-"""Idempotent event batches: the response to each ``Idempotency-Key`` is kept.
+"""Idempotent appends of events: the response to each ``Idempotency-Key`` is kept.
 
-The log itself says whether a batch was written and which ids it has: its write is named after key and body.
-The body of a key is recorded before the batch is written, and the response afterwards.
+The log itself says whether an append was written and which ids it has: its write is named after key and
+body. The body of a key is recorded before its events are written, and the response afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOCKS = 64
 
 
 class IdempotentBatches:
-    """The kept responses of batches below a root.
+    """The kept responses of appends below a root.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class IdempotentBatches:
     def append(
         self, name: str, caller: str, key: str, body: bytes, append: Callable[[str], list[int]]
     ) -> list[int]:
-        """Append a batch, unless it was appended already; return the ids of its events.
+        """Append events, unless they were appended already; return their ids.
 
         Parameters
         ----------

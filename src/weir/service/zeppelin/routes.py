@@ -29,6 +29,7 @@ from weir.errors import (
     UnsupportedError,
     WeirError,
 )
+from weir.format.snapshot_token import SnapshotToken
 from weir.namespaces import Documents, Namespace, Write, Written
 from weir.namespaces.names import ID, VECTOR, check_attribute_name, directory_of
 from weir.namespaces.state_report import lease_report, manifest_report
@@ -73,6 +74,7 @@ _KNOBS = {
 _MOST = {"default_top_k": 10_000, "default_nprobe": 256}
 _CONFIG = "config/query.json"
 _ATTEMPTS = 64
+_ATTEMPTS_AT_STATE = 8
 _PROFILES = {"low_latency": 131_072, "balanced": 1_048_576, "low_cost": 4_194_304}
 _SWITCHED_OFF = {
     "principals": "rbac",
@@ -463,7 +465,7 @@ class _Calls:
     @contextmanager
     def _state_of(self, namespace: Namespace, as_of: str) -> Iterator[tuple[int, str]]:
         """Hold the state of a point in time; yield its generation and token."""
-        for _ in range(_ATTEMPTS):
+        for left in reversed(range(_ATTEMPTS_AT_STATE)):
             present = shown_compaction(namespace)["manifest_generation"]
             known = self._as_of(namespace, as_of, present)
             if known is not None:
@@ -473,12 +475,18 @@ class _Calls:
             try:
                 newest = shown_compaction(namespace)["manifest_generation"]
                 # What was written meanwhile may be part of the state, which is then another one.
-                if as_of == "latest" or newest == present:
+                if newest == present:
                     yield newest, token
                     return
+                # A namespace that is written without a pause has a present state too.
+                if not left and self._as_of(namespace, as_of, newest) is None:
+                    yield _generation_of(token), token
+                    return
             finally:
-                namespace.release(token)
-        raise ConflictError("the namespace changes all the time", hint="Try again")
+                # It ends by itself too: no reason for a copy that was made to fail.
+                with suppress(WeirError):
+                    namespace.release(token)
+        raise ConflictError("the namespace keeps changing", hint="Try again")
 
     async def pin(self, request: HttpRequest, call: Call) -> Response:
         """Save the current state under a name."""
@@ -486,21 +494,29 @@ class _Calls:
         name = _snapshot_name(request)
 
         def pinned() -> dict[str, Any]:
-            generation = shown_compaction(namespace)["manifest_generation"]
-
             def same(known: dict[str, Any]) -> dict[str, Any]:
                 if known["generation"] != generation:
                     raise Refusal(409, "SNAPSHOT_ALREADY_EXISTS", f"snapshot already exists: {name}")
                 return known
 
-            known = self._snapshot(namespace, name)
-            if known is not None:
-                return same(known)
+            for left in reversed(range(_ATTEMPTS_AT_STATE)):
+                generation = shown_compaction(namespace)["manifest_generation"]
+                known = self._snapshot(namespace, name)
+                if known is not None:
+                    return same(known)
+                token = namespace.token(_SNAPSHOT_YEARS)
+                # What was written meanwhile may be part of the state, which is then another one.
+                if shown_compaction(namespace)["manifest_generation"] == generation:
+                    break
+                if not left:
+                    generation = _generation_of(token)
+                    break
+                namespace.release(token)
             stored = {
                 "name": name,
                 "generation": generation,
                 "created_at": moment(datetime.now(UTC)),
-                "token": namespace.token(_SNAPSHOT_YEARS),
+                "token": token,
                 "table": namespace.definition.table,
             }
             data = json.dumps(stored).encode()
@@ -607,7 +623,7 @@ class _Calls:
                     knobs = changed(_knobs_of(stored))
                     self._store.compare_and_swap(_CONFIG, json.dumps(knobs).encode(), version)
                 return knobs
-        raise ConflictError("the defaults of queries change all the time", hint="Try again")
+        raise Refusal(503, "conflict", "others changed the query defaults during every attempt", 1)
 
     async def config(self, request: HttpRequest, call: Call) -> Response:
         """Show the query defaults."""
@@ -752,6 +768,12 @@ def _moment_of(text: str) -> datetime | None:
     if at.tzinfo is None:
         raise InputError("as_of is a moment with its zone")
     return at
+
+
+def _generation_of(token: str) -> int:
+    """Return the generation of a token's state, as the merge progress counts them."""
+    state = SnapshotToken.parse(token)
+    return state.base_version + sum(cut.position for cut in state.shards)
 
 
 def _not_retained(what: str) -> Refusal:
