@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Executor
 
 import pytest
 
@@ -15,33 +15,29 @@ from weir.events import given_back
 def test_every_thread_that_has_started_gives_back_and_no_other_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine = EngineContext()
+    # Another engine of the process has threads of the same names.
+    engine, other = EngineContext(), EngineContext()
     executors = engine.executors
     pools = executors.at("here").scans, executors.requests
-    for pool in executors.all:
-        assert isinstance(pool, SharedThreads)
-        # Others in this process have threads of these names too.
-        pool.name = f"test-{pool.name}"
+    # One thread that did the work of two would wait here for ever.
+    gave = threading.Barrier(6)
     try:
+        _start(other.executors.requests, 4)
         for number, pool in enumerate(pools, 2):
-            together = threading.Barrier(number + 1)
-            for _ in range(number):
-                pool.submit(together.wait)
-            together.wait()
-        asked: list[str] = []
-        done: Future[None] = Future()
-
-        def give() -> None:
-            asked.append(threading.current_thread().name.rsplit("_", 1)[0])
-            if len(asked) == 5:
-                done.set_result(None)
-
-        monkeypatch.setattr(given_back, "_give_back", give)
+            _start(pool, number)
+        monkeypatch.setattr(given_back, "_give_back", lambda: gave.wait(60))
         given_back.give_back_memory(engine)
-        done.result(timeout=60)
-        wanted = ["test-weir-ask"] * 3 + ["test-weir-scan"] * 2
-        assert sorted(asked) == wanted
-        there = [thread.name.rsplit("_", 1)[0] for thread in threading.enumerate()]
-        assert sorted(name for name in there if name.startswith("test-")) == wanted
+        gave.wait(60)
+        started = {pool: pool.started for pool in executors.all if isinstance(pool, SharedThreads)}
+        assert started == {**dict.fromkeys(executors.all, 0), pools[0]: 2, pools[1]: 3}
     finally:
+        gave.abort()
         executors.shutdown()
+        other.executors.shutdown()
+
+
+def _start(pool: Executor, threads: int) -> None:
+    together = threading.Barrier(threads + 1)
+    for _ in range(threads):
+        pool.submit(together.wait)
+    together.wait(60)

@@ -42,6 +42,12 @@ class SharedThreads(Executor):
         self._process_id = os.getpid()
 
     @property
+    def started(self) -> int:
+        """How many threads there are."""
+        pool = self._pool
+        return 0 if pool is None or self._process_id != os.getpid() else len(pool._threads)
+
+    @property
     def queued(self) -> int:
         """How many tasks wait for a thread."""
         pool = self._pool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pyarrow as pa
@@ -20,11 +19,9 @@ def give_back_memory(engine: EngineContext) -> None:
     Arrow's pool keeps what a thread has freed for that thread, and returns it only from there.
     """
     give_back_freed_memory()
-    names = [thread.name for thread in threading.enumerate()]
     for pool in engine.executors.all:
         if isinstance(pool, SharedThreads):
-            started = sum(name.startswith(f"{pool.name}_") for name in names)
-            for _ in range(min(started, pool.threads)):
+            for _ in range(pool.started):
                 pool.submit(_give_back)  # type: ignore[no-untyped-call]
 
 

@@ -6,6 +6,7 @@ one instant at a time. So it is asked about the days of every year that occurs, 
 
 from __future__ import annotations
 
+from calendar import isleap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -65,11 +66,11 @@ def clocks_of(zone: str, instants: _Instants) -> Clocks:
     return Clocks(*(np.concatenate(parts) for parts in zip(*of_years, strict=True)))
 
 
-@lru_cache(4096)
+@lru_cache(32768)
 def _of_year(name: str, year: int) -> tuple[_Instants, _Instants]:
     zone = ZoneInfo(name)
     first = to_micros(datetime(year, 1, 1, tzinfo=UTC))
-    days = [first + day * _DAY for day in range(367)]
+    days = [first + day * _DAY for day in range(366 + isleap(year))]
     changes = [change for start, end in pairwise(days) for change in _changes(zone, start, end)]
     # What the clocks show on the first day of all may be of the year before.
     set_at = [_BEFORE_ALL if year == YEARS[0].year else first, *changes]

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession, functions
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from weir.errors import FilterError, QueryError, SchemaError, UnsupportedError
+from weir.errors import FilterError, QueryError, SchemaError, UnsupportedError, WeirError
 from weir.spark.statements.constants import Evaluate, condition_text, evaluated_by
 from weir.spark.statements.definitions import create_table, is_of_weir
 from weir.spark.statements.dialect import PassedOn
@@ -102,6 +102,8 @@ def sql(spark: SparkSession, statement: str, tables: Mapping[str, NamedTable] | 
         raise QueryError("the statement holds half of a character", where="weir.spark.sql") from None
     except RecursionError:
         raise _too_deep() from None
+    except WeirError:
+        raise  # its message may show values in which such a sign occurs
     except Exception as error:
         if any(sign in str(error) for sign in _TOO_DEEP_FOR_SPARK):
             raise _too_deep() from error
