@@ -550,6 +550,18 @@ def test_a_clone_of_a_generation_has_nothing_that_was_written_after_it(
     assert told["generation"] == generation
     assert cloned("again", str(generation))[0] == 201
 
+    def present() -> int:
+        generation: int = root.ask("GET", f"{place}/compact/status")[1]["manifest_generation"]
+        return generation
+
+    # One write beside the first attempt, and one beside each.
+    for name, ids in (("one", ["d"]), ("each", [f"e{number}" for number in range(99)])):
+        later.extend(ids)
+        assert root.ask("PUT", f"{place}/snapshots/{name}")[1]["generation"] == present()
+        assert cloned(f"of-{name}", f"snapshot:{name}")[1]["generation"] == present()
+    status, told = cloned("while-written", "latest")
+    assert (status, told["generation"]) == (201, present())
+
 
 def test_what_queries_go_by_is_configured(http: httpx2.Client) -> None:
     path = "/v1/config/query"
