@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Executor
 
 import pytest
@@ -37,7 +38,13 @@ def test_every_thread_that_has_started_gives_back_and_no_other_starts(
 
 
 def _start(pool: Executor, threads: int) -> None:
+    assert isinstance(pool, SharedThreads)
     together = threading.Barrier(threads + 1)
     for _ in range(threads):
-        pool.submit(together.wait)
+        pool.submit(together.wait)  # type: ignore[no-untyped-call]
     together.wait(60)
+    assert pool._pool is not None
+    # A pool that has no idle thread yet would start another one.
+    until = time.monotonic() + 60
+    while pool._pool._idle_semaphore._value < threads and time.monotonic() < until:
+        time.sleep(0.001)
