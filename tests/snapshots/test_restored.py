@@ -412,6 +412,16 @@ def everything(table: weir.Table) -> dict[str, Any]:
     return {"columns": got.schema, "rows": found}
 
 
+def with_backup(place: str, options: dict[str, str] | None) -> tuple[weir.Table, dict[str, bytes]]:
+    """Return a table with merged and unmerged rows, and a copy of its objects."""
+    table = weir.create(place, SCHEMA, primary_key="id", storage_options=options)
+    write(table, 1, 2, name="kept", flush=True)
+    table.maintenance.merge()
+    write(table, 3, name="kept", flush=True)
+    store = table.internals.store
+    return table, {one.path: bytes(store.get(one.path)) for one in store.list("")}
+
+
 @pytest.mark.parametrize("where", ["disk", "store"])
 @pytest.mark.parametrize("merges", [0, 1, 2])
 @pytest.mark.parametrize("sessions", [1, 3])
@@ -425,12 +435,8 @@ def test_a_process_that_did_not_look_meanwhile_sees_it_all_the_same(
 ) -> None:
     """There are as many versions again when it looks, or more, of the base table and of the manifests."""
     place, options = place_of(where, tmp_path, request)
-    table = weir.create(place, SCHEMA, primary_key="id", storage_options=options)
-    write(table, 1, 2, name="kept", flush=True)
-    table.maintenance.merge()
-    write(table, 3, name="kept", flush=True)
+    table, backup = with_backup(place, options)
     store = table.internals.store
-    backup = {one.path: bytes(store.get(one.path)) for one in store.list("")}
     for n in range(2):
         write(table, *range(20 + 10 * n, 25 + 10 * n), name="lost", flush=True)
     if merges:
@@ -471,12 +477,8 @@ def test_the_columns_are_those_of_the_restored_table(
 ) -> None:
     """Only the base table has another version, and it has the number of the one before."""
     place, options = place_of(where, tmp_path, request)
-    table = weir.create(place, SCHEMA, primary_key="id", storage_options=options)
-    write(table, 1, 2, name="kept", flush=True)
-    table.maintenance.merge()
-    write(table, 3, name="kept", flush=True)
+    table, backup = with_backup(place, options)
     store = table.internals.store
-    backup = {one.path: bytes(store.get(one.path)) for one in store.list("")}
     reader = weir.Engine().open(place, storage_options=options)
     table.alter(add=[pa.field("more", pa.int64())])
     everything(reader)

@@ -4,9 +4,9 @@ It is started by :mod:`weir.demo.on_spark`, and killed by it. It writes one JSON
 standard output, and reads one from each line of standard input:
 
 ==============================================  ====================================================
-``{"kind": "starting", "what": "Spark"}``        what happens until then ``{"kind": "started", "files": 17,
-...}``       the pipeline runs; a driver before it has taken 17 files in ``{"kind": "batch", "files": 18,
-...}``         a micro-batch is over: 18 files are visible to a strong reader
+``{"kind": "starting", "what": "Spark"}``        what happens until then
+``{"kind": "started", "files": 17, ...}``       the pipeline runs; a driver before it has taken 17 files in
+``{"kind": "batch", "files": 18, ...}``         a micro-batch is over: 18 files are visible to a strong reader
                                                 after so many seconds, and what these went into
 ``{"kind": "service", "event": ..., ...}``      a service has run, or failed
 ``{"kind": "answer", "rows": ..., ...}``        what a question was answered with

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -201,6 +201,7 @@ class Wal:
             end, last = end + 1, entry
         if last is not None and not self.stands(end - 1, last):
             self.forget(range(start, end))
+            self._cache.discard(map(self._size_key, range(start, end)))
 
     def _is_never_spec_suffix(self, position: int) -> bool:
         """Whether the entry at a position, absent under one name, need not be looked for under the other.
@@ -389,7 +390,7 @@ class Wal:
         yield from self._ahead(position, last, self._measure)
 
     def _measure(self, position: int) -> StreamSize | None:
-        key = ("wal size", *self._key(position)[1:])
+        key = self._size_key(position)
         known = self._cache.get(key)
         if isinstance(known, StreamSize):
             return known
@@ -403,6 +404,9 @@ class Wal:
         if size is not None:
             self._cache.put(key, size, _SIZE_BYTES)
         return size
+
+    def _size_key(self, position: int) -> tuple[Hashable, ...]:
+        return ("wal size", *self._key(position)[1:])
 
     def _measure_stored(self, position: int) -> StreamSize | None:
         for suffix in layout.WAL_SUFFIXES:

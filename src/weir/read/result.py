@@ -28,8 +28,8 @@ _SHORT.maxstring = _SHORT.maxother = 100
 class RowResult(ABC):
     """Rows that have not been read yet; each method that returns rows reads them again.
 
-    It has ``__arrow_c_stream__``, so that ``pl.DataFrame(rows)``, ``pa.table(rows)``, ``duckdb.sql("FROM
-    rows")`` and everything else that speaks Arrow accept it directly.
+    It has ``__arrow_c_stream__``, so that ``pl.DataFrame(rows)``, ``pa.table(rows)``,
+    ``duckdb.sql("FROM rows")`` and everything else that speaks Arrow accept it directly.
     """
 
     __slots__ = ()

@@ -223,7 +223,7 @@ def _condition(filter: LogicalPlan, mark: str = "`") -> str | None:
 
 
 def _instant(match: re.Match[str]) -> str:
-    """Return the meaning of an instant: the clock time of its text, in the column's time zone."""
+    """Return an instant as a literal in UTC, whatever zone its text has."""
     unit, name = ("ns", "Nanosecond") if match["fraction"] else ("us", "Microsecond")
     number = pa.scalar(match["text"]).cast(pa.timestamp(unit, "UTC")).value
     return f"arrow_cast({number}, 'Timestamp({name}, Some(\"UTC\"))')"

@@ -267,10 +267,11 @@ class Upkeep:
         tended.look_at = self._uptime() + left_out * self._policy.look_every.total_seconds()
         return min(one for one in (tended.look_at, tended.compact_at, tended.collect_at) if one is not None)
 
-    def _catch_up(self, maintenance: TableMaintenance, here: _ThisThread, where: str) -> None:
-        """Let the indexes catch up. One that cannot is left to the next time that others have to.
+    def _catch_up(self, maintenance: TableMaintenance, here: _ThisThread, where: str) -> bool:
+        """Let the indexes catch up; return whether all of them did.
 
-        The other jobs go on: it would fail again at once, and nothing would be compacted or collected.
+        The other jobs go on: an index that cannot would fail again at once, and nothing would be compacted or
+        collected. It is tried again at the next merge or compaction.
         """
         try:
             maintenance.catch_up_indexes(runner=here)
@@ -279,6 +280,8 @@ class Upkeep:
                 raise
             self._metrics.upkeep_failures.add()
             _log.warning("upkeep.catch_up_failed", table=where, error=str(error))
+            return False
+        return True
 
     def _round(self, tended: _Tended, table: OpenTable, check_lease: Callable[[], None]) -> float:
         """Do what is due; return when to check again."""
@@ -322,8 +325,9 @@ class Upkeep:
             go_on()
             maintenance.compact(runner=here)
             go_on()
-            self._catch_up(maintenance, here, tended.store.uri)
-            tended.compact_at = None
+            caught_up = self._catch_up(maintenance, here, tended.store.uri)
+            later = self._uptime() + policy.compact_every.total_seconds()
+            tended.compact_at = None if caught_up else later
             give_back_freed_memory()
         if tended.collect_at is not None and tended.collect_at <= self._uptime():
             go_on()

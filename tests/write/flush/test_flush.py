@@ -11,12 +11,13 @@ from tests.write.conftest import SHARD, OpenWriter, rows, wait_until
 
 from weir.engine import failpoint
 from weir.engine.failpoint import FailpointError
-from weir.errors import BackpressureError, CorruptionError, StorageError
+from weir.errors import BackpressureError, CorruptionError, FencedError, StorageError
 from weir.format import layout
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
 from weir.log.manifest_store import read_latest_manifest
 from weir.storage.counting import CountingStore
+from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
 from weir.write.shard_writer import ShardWriter
 
@@ -130,6 +131,27 @@ def test_failed_flush_leaves_an_orphan_and_can_be_repeated(
     writer.submit(rows((2, "c"))).result()
     writer.flush()
     assert [(generation, table.num_rows) for generation, table in listed(store)] == [(1, 2), (2, 1)]
+
+
+def test_a_writer_whose_unfinished_generation_was_collected_is_fenced(
+    store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept while another writer took the shard over, and a collection removed what it had begun."""
+    get = LocalStore.get
+
+    def collected(here: LocalStore, path: str) -> Bytes:
+        if "_gen_1/_versions/" in path:
+            monkeypatch.setattr(LocalStore, "get", get)
+            open_writer(store, namespace="elsewhere", takeover=True)
+            store.delete([meta.path for meta in store.list("_mem_wal") if "_gen_1/" in meta.path])
+        return get(here, path)
+
+    writer = open_writer(store)
+    writer.submit(rows((1, "a"))).result()
+    monkeypatch.setattr(LocalStore, "get", collected)
+    with pytest.raises(FencedError):
+        writer.flush()
+    assert listed(store) == []
 
 
 class PanicException(BaseException):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,7 +18,15 @@ from weir.service.openapi import members
 from weir.service.turbopuffer.schema import check_constants
 from weir.service.zeppelin.shapes import Create, FieldShape
 
-__all__ = ["definition_of", "is_same", "moment", "shown_compaction", "shown_namespace", "with_index_config"]
+__all__ = [
+    "definition_of",
+    "generation_of",
+    "is_same",
+    "moment",
+    "shown_compaction",
+    "shown_namespace",
+    "with_index_config",
+]
 
 _METRICS = {"cosine": Metric.COSINE, "euclidean": Metric.EUCLIDEAN, "dot_product": Metric.DOT}
 _NAMES = {metric: name for name, metric in _METRICS.items()}
@@ -187,6 +195,19 @@ def shown_namespace(namespace: Namespace) -> dict[str, Any]:
     return shown
 
 
+def generation_of(base_version: int, positions: Iterable[int]) -> int:
+    """Return the number of a state: every write and every commit of the base table makes it higher.
+
+    Parameters
+    ----------
+    base_version : int
+        Version of the base table.
+    positions : iterable of int
+        The last log position of every shard.
+    """
+    return base_version + sum(positions)
+
+
 def shown_compaction(namespace: Namespace) -> dict[str, Any]:
     """Return the merge progress of a namespace."""
     opened = namespace.opened()
@@ -195,7 +216,9 @@ def shown_compaction(namespace: Namespace) -> dict[str, Any]:
     merged = status.base_rows > 0
     return {
         "namespace": namespace.name,
-        "manifest_generation": status.base_version + sum(shard.wal_position for shard in status.shards),
+        "manifest_generation": generation_of(
+            status.base_version, (shard.wal_position for shard in status.shards)
+        ),
         "uncompacted_fragments": waiting,
         "segment_count": int(merged),
         "active_segment": f"segment-{status.base_version}" if merged else None,

@@ -49,6 +49,7 @@ from weir.service.zeppelin.envelope import envelope
 from weir.service.zeppelin.filters import parse_filter
 from weir.service.zeppelin.namespaces import (
     definition_of,
+    generation_of,
     is_same,
     moment,
     shown_compaction,
@@ -771,9 +772,9 @@ def _moment_of(text: str) -> datetime | None:
 
 
 def _generation_of(token: str) -> int:
-    """Return the generation of a token's state, as the merge progress counts them."""
+    """Return the generation of a token's state."""
     state = SnapshotToken.parse(token)
-    return state.base_version + sum(cut.position for cut in state.shards)
+    return generation_of(state.base_version, (cut.position for cut in state.shards))
 
 
 def _not_retained(what: str) -> Refusal:

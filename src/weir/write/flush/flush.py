@@ -9,7 +9,7 @@ from dataclasses import replace
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.engine.written_tables import WrittenTables
-from weir.errors import FencedError
+from weir.errors import FencedError, ObjectNotFoundError
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.indexing.generation import GenerationIndex
@@ -114,16 +114,23 @@ def _flush(
     shard_id = claim.manifest.shard_id
     flushed: FlushedGeneration | None = None
     if memtable.num_rows:
-        flushed = write_generation(
-            store,
-            shard_id,
-            memtable.generation,
-            memtable.rows(key_columns, merge_engine, sort_by),
-            key_columns,
-            in_memory_bytes=memtable.nbytes,
-            indexes=indexes(),
-            urgency=urgency,
-        )
+        try:
+            flushed = write_generation(
+                store,
+                shard_id,
+                memtable.generation,
+                memtable.rows(key_columns, merge_engine, sort_by),
+                key_columns,
+                in_memory_bytes=memtable.nbytes,
+                indexes=indexes(),
+                urgency=urgency,
+            )
+        except ObjectNotFoundError:
+            # Collection removes what a writer leaves unfinished once another one has the shard.
+            newest = read_latest_manifest(store, shard_id, known=latest)
+            if newest is not None:
+                _check(store, claim, memtable, newest)
+            raise
 
     def publish(latest: ShardManifest) -> ShardManifest:
         _check(store, claim, memtable, latest)
