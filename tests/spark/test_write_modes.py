@@ -127,8 +127,8 @@ def test_a_stream_does_not_load(tmp_path: Path) -> None:
     [
         ({}, "replace", "must be one of upsert, patch, insert-if-absent, append"),
         ({}, "append", "have a key, by which they replace others"),
-        ({"primary_key": None}, "upsert", "append-only"),
-        ({"primary_key": None}, "patch", "append-only"),
+        ({"primary_key": None}, "upsert", "no key by which .upsert. finds a row"),
+        ({"primary_key": None}, "patch", "no key by which .patch. finds a row"),
         ({"merge_engine": "partial_update"}, "patch", "its merge engine is"),
         ({"merge_engine": "first_row"}, "insert-if-absent", "its merge engine is"),
     ],
