@@ -5,15 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+import lance
 import pyarrow as pa
 import pytest
 from tests.base.table_kit import apply, contents, new_table, progress, write_generation
 from tests.crashes import kill_at
 
 import weir
+from weir.base.table import BaseTable
 from weir.engine.runner import ThreadRunner
+from weir.errors import ConflictError
+from weir.format.index_details import IndexDetails
+from weir.format.merge_engine import MergeEngine
+from weir.format.shard_manifest import ShardManifest
+from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.merge.commit import merge_runs
-from weir.merge.plan import MergeTask
+from weir.merge.plan import MergeTask, plan_merge
+from weir.storage.interface import ObjectStore
+from weir.storage.local import LocalStore
 
 SHARD = UUID("8f3b0d9e-7f2c-4b5e-9c51-2a6de1c0a003")
 
@@ -61,6 +70,54 @@ def test_a_killed_merger_leaves_a_merge_that_can_be_finished(
     assert contents(base.latest()) == model
     assert progress(base, SHARD) == 2
     assert merge_runs([task]).was_already_merged
+
+
+def add_up(uri: str) -> None:
+    merge_runs(plan_merge(*unmerged(weir.open(uri))))
+
+
+def unmerged(table: weir.Table) -> tuple[ObjectStore, IndexDetails, tuple[ShardManifest, ...]]:
+    base = BaseTable.open(LocalStore(Path(table.uri), fsync=False))
+    (shard,) = list_shards(base.store)
+    manifest = read_latest_manifest(base.store, shard)
+    assert manifest is not None
+    return base.store, base.details, (manifest,)
+
+
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_sums_are_right_in_every_version_after_a_merge_was_killed_between_its_passes(
+    tmp_path: Path, by_tasks: bool
+) -> None:
+    """Of a key that a later generation deletes, the killed merge has removed the row that others add to."""
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    table = weir.create(
+        tmp_path / "table",
+        schema,
+        primary_key="id",
+        merge_engine=MergeEngine.aggregation(n="sum"),
+        fsync=False,
+    )
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "n": 2}, {"id": 2, "n": 1}])
+        writer.flush()
+        table.maintenance.merge()
+        writer.upsert([{"id": 1, "n": 4}])
+        writer.flush()
+        writer.delete([1])
+        writer.upsert([{"id": 2, "n": 5}])
+        writer.flush()
+    alone = plan_merge(*unmerged(table), max_task_bytes=1)
+    assert len(alone) == 2
+    kill_at("merge.between_passes", add_up, table.uri)
+    with pytest.raises(ConflictError, match="Plan the merge again"):
+        merge(alone[0], by_tasks)
+    (together,) = plan_merge(*unmerged(table), max_task_bytes=1)
+    merge(together, by_tasks)
+    expected = {1: 2, 2: 1}, {2: 1}, {2: 6}
+    for version in lance.dataset(table.uri).versions():
+        rows = lance.dataset(table.uri, version=version["version"]).to_table().to_pylist()
+        assert {row["id"]: row["n"] for row in rows} in ({}, *expected)
+    assert table.scan().to_table().to_pylist() == [{"id": 2, "n": 6}]
 
 
 def merge_table(uri: str) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from tests.base.table_kit import manifest_of, new_store
 
-from weir.base.merge_guard import guard_id, without_guards
+from weir.base.merge_guard import deletes_id, guard_id, without_guards
 from weir.errors import OptionError
 from weir.format.index_details import IndexDetails, MergedGeneration
 from weir.format.shard_manifest import FlushedGeneration
@@ -51,6 +51,15 @@ def test_a_run_is_cut_by_bytes_and_each_task_follows_the_one_before(tmp_path: Pa
         (3, (4,)),
         (4, (5,)),
     ]
+
+
+def test_generations_whose_deletes_are_applied_stay_together(tmp_path: Path) -> None:
+    merged = (MergedGeneration(A, 1), MergedGeneration(deletes_id(A), 3))
+    manifest = manifest_of(A, [flushed(number) for number in range(1, 6)])
+    tasks = plan_merge(
+        new_store(tmp_path), IndexDetails(merged_generations=merged), [manifest], max_task_bytes=1
+    )
+    assert [numbers(task) for task in tasks] == [(2, 3), (4,), (5,)]
 
 
 def test_nothing_to_merge_is_no_task(tmp_path: Path) -> None:

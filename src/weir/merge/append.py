@@ -139,7 +139,7 @@ def append_runs(tasks: Sequence[MergeTask], base: BaseTable) -> MergeResult:
         if written is not None and (written_after != merged or written_for != base.row_schema):
             written.discard(base)
             written = None
-        todo = unmerged_runs(tasks, merged, where=base.uri)
+        todo = unmerged_runs(tasks, merged, base)
         if not todo:
             return MergeResult(0, 0, (), base.version, True)
         try:

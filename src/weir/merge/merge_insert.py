@@ -100,7 +100,7 @@ def merge_by_library(tasks: Sequence[MergeTask], base: BaseTable, *, is_newest: 
             wait_for_turn(attempt)
             base = base.latest_to_change()
         merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
-        todo = unmerged_runs(tasks, merged, where=base.uri)
+        todo = unmerged_runs(tasks, merged, base)
         if not todo:
             return MergeResult(0, deleted, (), base.version, True)
         merge: _Merge | None = None

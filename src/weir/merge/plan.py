@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
+from weir.base.merge_guard import deletes_id
 from weir.errors import OptionError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
@@ -95,7 +96,8 @@ def plan_merge(
     manifests : iterable of ShardManifest
         The newest manifest of every shard to merge.
     max_task_bytes : int, default 256 MiB
-        Arrow bytes per task. A larger generation has its own task.
+        Arrow bytes per task. A larger generation has its own task; generations whose deletes an interrupted
+        merge has applied stay together.
 
     Returns
     -------
@@ -117,17 +119,20 @@ def plan_merge(
             (one for one in manifest.flushed_generations if one.generation > after),
             key=lambda one: one.generation,
         )
-        for run in _cut(unmerged, max_task_bytes):
+        deleted = details.merged_generation(deletes_id(manifest.shard_id))
+        for run in _cut(unmerged, max_task_bytes, together_up_to=deleted):
             tasks.append(MergeTask(store, manifest.shard_id, run, after))
             after = run[-1].generation
     return tuple(tasks)
 
 
-def _cut(generations: Iterable[FlushedGeneration], max_bytes: int) -> Iterator[tuple[FlushedGeneration, ...]]:
+def _cut(
+    generations: Iterable[FlushedGeneration], max_bytes: int, *, together_up_to: int
+) -> Iterator[tuple[FlushedGeneration, ...]]:
     run: list[FlushedGeneration] = []
     size = 0
     for one in generations:
-        if run and size + estimated_bytes(one) > max_bytes:
+        if run and one.generation > together_up_to and size + estimated_bytes(one) > max_bytes:
             yield tuple(run)
             run, size = [], 0
         run.append(one)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from weir.base.merge_guard import deletes_id, half_merged
 from weir.base.table import BaseTable
 from weir.errors import ConflictError
 from weir.merge.plan import MergeTask
@@ -45,9 +46,25 @@ class MergeResult:
     base: BaseTable | None = field(default=None, repr=False, compare=False)
 
 
-def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, where: str) -> list[Run]:
-    """Return what of each task is not merged yet."""
+def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], base: BaseTable) -> list[Run]:
+    """Return what of each task is not merged yet.
+
+    Parameters
+    ----------
+    tasks : sequence of MergeTask
+        The tasks.
+    merged : mapping of UUID to int
+        The last merged generation of each shard in ``base``.
+    base : BaseTable
+        The version to merge into.
+
+    Raises
+    ------
+    ConflictError
+        A task cannot be merged into that version: it has to be planned anew.
+    """
     todo: list[Run] = []
+    deleted = {} if base.merge_engine is None else half_merged(base.details.merged_generations)
     for task in tasks:
         up_to = merged[task.shard_id]
         if up_to < task.after_generation:
@@ -55,11 +72,20 @@ def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], *, whe
                 f"shard {task.shard_id} is merged up to generation {up_to}, and this task starts after "
                 f"{task.after_generation}: a backup was restored in place of the table, or the merge tasks "
                 "of the shard are not run in order",
-                where=where,
+                where=base.uri,
                 hint="Plan the merge again, and run the tasks of a shard in order",
             )
         left = tuple(one for one in task.generations if one.generation > up_to)
         if left:
+            up_to = deleted.get(deletes_id(task.shard_id), 0)
+            if up_to > task.last_generation:
+                raise ConflictError(
+                    f"another merge has deleted what generations up to {up_to} of shard {task.shard_id} delete, "
+                    f"and this task ends with {task.last_generation}: it would combine versions of a key "
+                    "without the row that was there",
+                    where=base.uri,
+                    hint="Plan the merge again: these generations then stay together",
+                )
             todo.append((task, left))
     return todo
 

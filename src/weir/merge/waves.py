@@ -72,7 +72,7 @@ def merge_in_waves(tasks: Sequence[MergeTask], base: BaseTable, runner: Runner) 
             wait_for_turn(attempt)
             base = base.latest_to_change()
             merged = {task.shard_id: base.details.merged_generation(task.shard_id) for task in tasks}
-            todo = unmerged_runs(tasks, merged, where=base.uri)
+            todo = unmerged_runs(tasks, merged, base)
             if not todo:
                 return MergeResult(0, 0, (), base.version, True)
             try:
