@@ -16,11 +16,10 @@ neither is ever mistaken for the other.
 **Deletes.** A merge of deletes and rows takes two commits. The first marks, under a third id, the last
 generation whose deletes it has applied. While that is above the merged generation, the base table contains
 only half of the generations between: a reader that combines it with shards must read all of these
-(:func:`half_merged`). A restarted merge may find the mark in place. Where a merge engine combines versions with
-the row of the base table, it has to merge all of them at once: of a key that one of them deletes, the row that
-earlier ones add to is gone. An id of this kind is recognisable on its
-own, since the shard may have no other entry yet: it has its own version (8) and begins with the same six
-bytes.
+(:func:`half_merged`). A restarted merge may find the mark in place. Where a merge engine combines versions
+with the row of the base table, it has to merge all of them at once: of a key that one of them deletes, the
+row that earlier ones add to is gone. An id of this kind is recognisable on its own, since the shard may have
+no other entry yet: it has its own version (8) and begins with the same six bytes.
 
 Listings of merge progress omit both kinds (:func:`without_guards`).
 """
