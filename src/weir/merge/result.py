@@ -81,8 +81,8 @@ def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], base: 
             if up_to > task.last_generation:
                 raise ConflictError(
                     f"another merge has deleted what generations up to {up_to} of shard {task.shard_id} "
-                    f"delete, and this task ends with {task.last_generation}: it would combine versions of a key "
-                    "without the row that was there",
+                    f"delete, and this task ends with {task.last_generation}: it would combine versions of a "
+                    "key without the row that was there",
                     where=base.uri,
                     hint="Plan the merge again: these generations then stay together",
                 )
