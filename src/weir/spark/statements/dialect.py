@@ -15,6 +15,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import TokenType
 
 __all__ = ["PassedOn", "is_known", "understood"]
 
@@ -34,6 +35,35 @@ class PassedOn(Spark):
         FUNCTION_PARSERS: ClassVar = {
             name: SparkParser.FUNCTION_PARSERS[name] for name in (*_WITH_WORDS_INSIDE, *_HINTS)
         }
+
+        def _parse_types(
+            self,
+            check_func: bool = False,
+            schema: bool = False,
+            allow_identifiers: bool = True,
+            with_collation: bool = False,
+        ) -> exp.Expr | None:
+            """Return a type, but none for a call of the function of its name.
+
+            What is in the parentheses would be read as that of a type, and again as that of a call, so that
+            each call inside another doubled the time.
+            """
+            if check_func and self._is_call():
+                return None
+            return super()._parse_types(check_func, schema, allow_identifiers, with_collation)
+
+        def _is_call(self) -> bool:
+            """Whether a name of a type has parentheses, and after these comes no text of that type."""
+            if self._curr.token_type not in self.TYPE_TOKENS or self._next.token_type != TokenType.L_PAREN:
+                return False
+            open_ones = 0
+            for number in range(self._index + 1, len(self._tokens)):
+                kind = self._tokens[number].token_type
+                open_ones += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+                if not open_ones:
+                    after = self._tokens[number + 1 : number + 2]
+                    return not (after and after[0].token_type in self.STRING_PARSERS)
+            return False
 
     class Generator(SparkGenerator):
         """Writes times of the day as such."""

@@ -19,6 +19,7 @@ from sqlglot import exp
 from weir.errors import QueryError, SchemaError, UnsupportedError
 from weir.spark.statements.constants import Evaluate, condition_text
 from weir.spark.statements.expressions import renamed
+from weir.spark.statements.own_names import own_name
 
 __all__ = ["Clause", "MergePlan", "plan_merge_rows"]
 
@@ -128,23 +129,24 @@ class _Names:
     def __init__(self, statement: exp.Merge, columns: tuple[str, ...], source: tuple[str, ...]) -> None:
         self._target = statement.this.alias_or_name.lower()
         self._source = statement.args["using"].alias_or_name.lower()
-        self._columns = {name.lower(): name for name in columns}
-        self._source_columns = {name.lower(): name for name in source}
+        self._source_columns = source
         self.columns = columns
         if self._target == self._source:
             raise QueryError("table and source have one name", where=_WHERE, hint="Give them aliases")
 
     def column(self, name: str) -> str:
         """Return a column of the table, by its name there."""
-        if name.lower() not in self._columns:
+        found = own_name(name, self.columns)
+        if found is None:
             raise SchemaError(f"the table has no column {name!r}", where=name)
-        return self._columns[name.lower()]
+        return found
 
     def of_source(self, name: str) -> exp.Column:
         """Return a column of the source."""
-        if name.lower() not in self._source_columns:
+        found = own_name(name, self._source_columns)
+        if found is None:
             raise SchemaError(f"the source has no column {name!r}", where=name)
-        identifier = exp.to_identifier(self._source_columns[name.lower()], quoted=True)
+        identifier = exp.to_identifier(found, quoted=True)
         # A query without an alias has no name, and nothing else is read.
         of = exp.to_identifier(self._source, quoted=True) if self._source else None
         return exp.Column(this=identifier, table=of)
@@ -155,7 +157,7 @@ class _Names:
             compared: exp.Expr = value
             while isinstance(compared, exp.Cast | exp.Paren):
                 compared = compared.this
-            if name.lower() in self._source_columns and compared != self.of_source(name):
+            if own_name(name, self._source_columns) is not None and compared != self.of_source(name):
                 _refuse(
                     f"{what} * where ON compares {name} with {value.sql('spark')}",
                     "Name the columns and their values: the key of a row is what ON compares",
@@ -171,7 +173,9 @@ class _Names:
             if of not in (self._target, self._source):
                 raise QueryError(f"{column.sql('spark')} is of neither table nor source", where=_WHERE)
             return bool(of == self._target)
-        is_there = column.name.lower() in self._columns, column.name.lower() in self._source_columns
+        is_there = [
+            own_name(column.name, names) is not None for names in (self.columns, self._source_columns)
+        ]
         if all(is_there):
             raise QueryError(
                 f"table and source both have a column {column.name!r}",

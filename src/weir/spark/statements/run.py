@@ -18,6 +18,7 @@ from weir.spark.statements.dialect import PassedOn
 from weir.spark.statements.expressions import renamed
 from weir.spark.statements.merge_rows import merge_rows
 from weir.spark.statements.names import NamedTable, NamedTables, append
+from weir.spark.statements.own_names import own_name, with_own_fields
 
 __all__ = ["sql"]
 
@@ -219,17 +220,17 @@ def _change_by_filter(spark: SparkSession, statement: exp.Update | exp.Delete, t
 
 def _set_column(column: exp.Expression, names: set[str], schema: pa.Schema) -> str:
     """Return the column of a table that SET names."""
-    known: dict[str, str] = {name.lower(): name for name in schema.names}
-    parts = [part.name.lower() for part in column.parts] if isinstance(column, exp.Column) else []
-    if len(parts) == 2 and parts[0] in names:
+    parts = [part.name for part in column.parts] if isinstance(column, exp.Column) else []
+    if len(parts) == 2 and parts[0].lower() in names:
         del parts[0]
     if len(parts) != 1:
         raise UnsupportedError(
             f"weir.spark.sql cannot set {column.sql('spark')}", where="SET", hint="Set a whole column"
         )
-    if parts[0] not in known:
+    found = own_name(parts[0], schema.names)
+    if found is None:
         raise SchemaError(f"the table has no column {column.name!r}", where=column.name)
-    return known[parts[0]]
+    return found
 
 
 def _own(
@@ -240,20 +241,19 @@ def _own(
         raise UnsupportedError(
             "weir.spark.sql cannot do a query inside UPDATE or DELETE", where="SELECT", hint="Use MERGE INTO"
         )
-    known = {name.lower(): name for name in schema.names}
 
     def own(column: exp.Column) -> exp.Expression:
         parts = list(column.parts)
         if len(parts) > 1 and parts[0].name.lower() in names:
             del parts[0]
-        name = known.get(parts[0].name.lower())
+        name = own_name(parts[0].name, schema.names)
         if name is None:
             raise FilterError(f"the table has no column {column.sql('spark')}", where=column.sql("spark"))
         found = [exp.to_identifier(name, quoted=True), *parts[1:]]
         # The names of a column and of the fields of it, the innermost first.
         return exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(found), strict=False)))
 
-    return condition_text(renamed(expression, own), schema, evaluate, of=of)
+    return condition_text(with_own_fields(renamed(expression, own), schema), schema, evaluate, of=of)
 
 
 def _inserted(statement: exp.Insert) -> exp.Table:
@@ -284,13 +284,15 @@ def _insert(spark: SparkSession, statement: exp.Insert, tables: NamedTables) -> 
         raise SchemaError(
             f"{len(rows.columns)} values for {len(names)} columns: {', '.join(names)}", where="INSERT"
         )
-    known = {name.lower(): name for name in table.schema.names}
+    own: list[str] = []
     for name in names:
-        if name.lower() not in known:
+        found = own_name(name, table.schema.names)
+        if found is None:
             raise SchemaError(f"the table has no column {name!r}", where=name)
-        if [one.lower() for one in names].count(name.lower()) > 1:
+        if found in own:
             raise QueryError(f"column {name!r} is named twice", where="INSERT")
+        own.append(found)
     counted = Observation()
-    named_rows = rows.toDF(*(known[name.lower()] for name in names))
+    named_rows = rows.toDF(*own)
     append(named_rows.observe(counted, functions.count(functions.lit(1)).alias(_COUNT)), table)
     return int(counted.get[_COUNT])
