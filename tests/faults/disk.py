@@ -17,9 +17,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 
 import weir
+from weir.base.library_commit import commit_with_library
+from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.errors import StorageError
 from weir.write.table_writer import TableWriter
@@ -126,6 +129,39 @@ def claim(kept: Kept) -> None:
         kept.upsert(writer, 0, "claimed")
 
 
+def full_for_indexes(directory: Path) -> None:
+    """An index is dropped altogether or not at all, and what the library cannot commit is no conflict."""
+    kept = Kept(directory / "table")
+    some_of_everything(kept)
+    indexes, refused = kept.table.indexes, 0
+    for spare in SPARE_PAGES:
+        if "by_text" not in names(kept):
+            indexes.create("text", "BTREE", name="by_text")
+        with filled(directory, spare):
+            done = kept.attempt(partial(indexes.drop, "by_text"))
+        refused += not done
+        assert ("by_text" in names(kept)) is not done
+        assert ("by_text" in kept.table.internals.base.latest().details.maintained_indexes) is not done
+        if not done:
+            indexes.drop("by_text")
+        assert names(kept) == kept.table.internals.base.latest().details.maintained_indexes == ("id_idx",)
+        with filled(directory, spare):
+            refused += not kept.attempt(partial(configure, kept, spare))
+    assert refused > 2
+    assert not kept.table.maintenance.verify().errors
+
+
+def names(kept: Kept) -> tuple[str, ...]:
+    return tuple(one.name for one in kept.table.indexes.list())
+
+
+def configure(kept: Kept, number: int) -> None:
+    def change(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        dataset.update_config({"number": str(number)})
+
+    commit_with_library(kept.table.internals.base, change, doing="noting a number")
+
+
 def full_for_temporary_files(directory: Path) -> None:
     """The disk with the temporary files is full, the one with the table is not."""
     with tempfile.TemporaryDirectory(dir=directory.parent) as elsewhere:
@@ -207,7 +243,9 @@ def write(table: weir.Table) -> None:
         writer.upsert([{"id": 0, "text": "not to be"}])
 
 
-SCENES = {scene.__name__: scene for scene in (full, full_for_temporary_files, read_only, not_ours)}
+SCENES = {
+    scene.__name__: scene for scene in (full, full_for_indexes, full_for_temporary_files, read_only, not_ours)
+}
 
 if __name__ == "__main__":
     SCENES[sys.argv[1]](Path(sys.argv[2]))

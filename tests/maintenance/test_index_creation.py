@@ -33,6 +33,31 @@ def test_an_index_that_is_dropped_as_soon_as_it_is_built(
     assert table.indexes.create("value", "btree", name="value_btree").column == "value"
 
 
+def test_nothing_that_was_declared_of_a_dropped_index_counts_for_a_later_one(tmp_path: Path) -> None:
+    """Who dies while an index is dropped may leave it."""
+    vector = pa.list_(pa.float32(), 4)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", vector)])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert([{"id": n, "v": [n, 1.0, 2.0, 3.0]} for n in range(40)])
+    table.maintenance.merge()
+
+    def declared() -> dict[str, str]:
+        config: dict[str, str] = lance.dataset(table.uri).config()
+        return {key: value for key, value in config.items() if key.startswith("weir.index.")}
+
+    table.indexes.create("v", "IVF_FLAT", num_partitions=3)
+    left = declared()
+    assert left == {"weir.index.v_idx": '{"num_partitions": 3}'}
+    table.indexes.drop("v_idx")
+    assert declared() == {}
+    lance.dataset(table.uri).update_config(left)
+    table.indexes.create("v", "IVF_FLAT")
+    assert declared() == {}
+    (index,) = (one for one in table.indexes.list() if one.name == "v_idx")
+    assert index.definition is not None
+    assert "num_partitions" not in index.definition.parameters
+
+
 def _widened(table: weir.Table) -> None:
     table.alter(widen={"n": pa.int64()})
 

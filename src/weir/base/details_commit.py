@@ -129,7 +129,8 @@ def commit_details(
         changed = without_lacking(change(base.details), lacking, base.dataset)
         if changed == base.details and segments is None:
             return base, base.version
-        changed = with_maintained_named(changed, base.dataset)
+        dropped = () if segments is None else segments.dropped
+        changed = with_maintained_named(changed, base.dataset, dropped)
         if not takes_back_progress:
             _check_progress(base, changed)
         try:

@@ -7,14 +7,23 @@ from collections.abc import Mapping
 from dataclasses import replace as changed
 
 import lance
+from lance.dataset import Index
 
-from weir.base.details_commit import update_details
-from weir.base.index_list import existing_indexes
-from weir.base.key_index import key_index_names
+from weir.base.details_commit import commit_details, update_details, wait_for_turn
+from weir.base.index_list import existing_indexes, list_indexes
+from weir.base.key_index import key_index_names, removed_segment
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify
+from weir.base.publish import SegmentChange
 from weir.base.table import BaseTable
-from weir.errors import ConflictError, IndexDefinitionError, IndexExistsError, IndexNotFoundError, WeirError
+from weir.errors import (
+    ConflictError,
+    IndexDefinitionError,
+    IndexExistsError,
+    IndexNotFoundError,
+    StorageError,
+    WeirError,
+)
 from weir.format.index_details import IndexDetails
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
@@ -29,6 +38,8 @@ _DECLARED = "weir.index."
 """Before an index's name: the key in the table's configuration of what the library forgets of it."""
 
 _FORGOTTEN = ("num_partitions", "custom_stop_words")
+
+_MAX_DROP_ATTEMPTS = 16
 
 
 def base_indexes(base: BaseTable) -> tuple[ExistingIndex, ...]:
@@ -97,7 +108,8 @@ def create_index(base: BaseTable, definition: IndexDefinition, *, replace: bool 
 
     def build(base: BaseTable, dataset: lance.LanceDataset) -> None:
         _refuse_taken_name(base, definition, replace)
-        if replace:
+        if _DECLARED + definition.name in dataset.config():
+            # Of the index that is replaced, or of one that was dropped.
             dataset.delete_config_keys([_DECLARED + definition.name])
         declared = {name: definition.parameters[name] for name in _FORGOTTEN if name in definition.parameters}
         if declared:
@@ -149,29 +161,65 @@ def drop_index(base: BaseTable, name: str) -> BaseTable:
     IndexDefinitionError
         It is the key index, which lookups and merges need.
     ConflictError
-        Concurrent commits got in the way of every attempt.
+        Concurrent commits got in the way of every attempt; or a backup was restored in place of the table.
+    StorageError
+        The store failed, or the disk is full. The index is as it was.
     """
+    begun = base = base.latest()
+    for attempt in range(_MAX_DROP_ATTEMPTS):
+        wait_for_turn(attempt)
+        if attempt:
+            base = base.latest()
+            begun.refuse_restored(base)
+        segments = SegmentChange((), _segments_to_drop(base, name), dropped=(name,))
+        try:
+            # One version without the index and without its name in the details: no failure divides them.
+            base, version = commit_details(
+                base, lambda details: _not_maintained(details, name), segments=segments
+            )
+        except ConflictError:
+            continue
+        return _without_declaration(base if version == base.version else base.latest(), name)
+    raise ConflictError(
+        f"concurrent commits got in the way of {_MAX_DROP_ATTEMPTS} attempts at dropping the index {name!r}",
+        where=base.uri,
+        hint="Run fewer services on the table at once",
+    )
 
-    def drop(base: BaseTable, dataset: lance.LanceDataset) -> None:
-        names = [index.name for index in existing_indexes(base.dataset)]
-        if name not in names:
-            raise IndexNotFoundError(
-                f"the table has no index {name!r}",
-                where=base.uri,
-                hint=f"Its indexes are {', '.join(names)}" if names else "It has none",
-            )
-        if name in key_index_names(base.dataset, base.primary_key).values():
-            raise IndexDefinitionError(
-                f"{name!r} is the index of the primary key, without which lookups and merges read everything",
-                where=base.uri,
-                hint="Keep it",
-            )
-        dataset.drop_index(name)
-        if _DECLARED + name in dataset.config():
+
+def _segments_to_drop(base: BaseTable, name: str) -> list[Index]:
+    indexes = {index.name: index for index in list_indexes(base.dataset) if index.field_names}
+    if name not in indexes:
+        raise IndexNotFoundError(
+            f"the table has no index {name!r}",
+            where=base.uri,
+            hint=f"Its indexes are {', '.join(sorted(indexes))}" if indexes else "It has none",
+        )
+    if name in key_index_names(base.dataset, base.primary_key).values():
+        raise IndexDefinitionError(
+            f"{name!r} is the index of the primary key, without which lookups and merges read everything",
+            where=base.uri,
+            hint="Keep it",
+        )
+    return [removed_segment(segment.uuid, name, base.version) for segment in indexes[name].segments]
+
+
+def _without_declaration(base: BaseTable, name: str) -> BaseTable:
+    """Remove what was declared of an index that was dropped.
+
+    Where that fails it does no harm: an index that gets the name later replaces it.
+    """
+    if _DECLARED + name not in base.dataset.config():
+        return base
+
+    def forget(base: BaseTable, dataset: lance.LanceDataset) -> None:
+        if name not in {index.name for index in list_indexes(base.dataset)}:
             dataset.delete_config_keys([_DECLARED + name])
 
-    dropped = commit_with_library(base.latest(), drop, doing=f"dropping the index {name!r}")
-    return update_details(dropped, lambda details: _not_maintained(details, name))
+    try:
+        return commit_with_library(base, forget, doing=f"forgetting what was declared of the index {name!r}")
+    except (ConflictError, StorageError):
+        return base
 
 
 def _is_as_before(before: lance.LanceDataset, after: lance.LanceDataset, column: str) -> bool:

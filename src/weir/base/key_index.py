@@ -30,6 +30,7 @@ __all__ = [
     "is_behind_merges",
     "key_index_name",
     "key_index_names",
+    "removed_segment",
 ]
 
 _MAX_SEGMENTS = 16
@@ -127,7 +128,7 @@ def build_missing_segments(base: BaseTable) -> SegmentChange | None:
             covered = existing.intersection(segment.fragment_ids)
             lacking -= covered
             if not covered:
-                removed.append(_removed(segment.uuid, name, dataset.version))
+                removed.append(removed_segment(segment.uuid, name, dataset.version))
         if lacking:
             new.append(_built(base, column, name, lacking))
     return SegmentChange(new, removed) if new else None
@@ -143,7 +144,7 @@ def _built(base: BaseTable, column: str, name: str, fragment_ids: set[int]) -> I
         raise storage_failure(error, "extending the key index", where=base.uri) from error
 
 
-def _removed(uuid: str, name: str, version: int) -> Index:
+def removed_segment(uuid: str, name: str, version: int) -> Index:
     """Return the description by which the library drops a segment: only the id matters."""
     return Index(str(uuid), name, [], version, Bitmap(), 0)
 

@@ -73,6 +73,9 @@ def classify(error: BaseException) -> LibraryFailure:
     if isinstance(error, CommitConflictError):
         return LibraryFailure.CONFLICT
     text = str(error).lower()
+    if "commit result for version" in text and "localfilesystem error" in text:
+        # The disk did not take a manifest: that is no doubt about the outcome.
+        return LibraryFailure.OTHER
     for sign, failure in _SIGNS:
         if sign in text:
             return failure

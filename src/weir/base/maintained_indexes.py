@@ -33,15 +33,17 @@ def maintained_indexes(base: BaseTable) -> tuple[str, ...]:
     )
 
 
-def with_maintained_named(details: IndexDetails, dataset: lance.LanceDataset) -> IndexDetails:
-    """Return details that name every index of a version that they have maintained.
+def with_maintained_named(
+    details: IndexDetails, dataset: lance.LanceDataset, dropped: Collection[str] = ()
+) -> IndexDetails:
+    """Return details that name every index of a version that they have maintained, but those to be dropped.
 
     For the commit directly after that version: an older one may lack some of its indexes. A named index that
     does not exist stays in the list: it may be about to be built, and does no harm.
     """
     if not details.maintain_all_indexes:
         return details
-    missing = _existing(dataset).difference(details.maintained_indexes)
+    missing = _existing(dataset).difference(details.maintained_indexes, dropped)
     if not missing:
         return details
     return replace(details, maintained_indexes=tuple(sorted({*details.maintained_indexes, *missing})))

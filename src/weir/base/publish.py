@@ -11,7 +11,7 @@ from what the winner wrote.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -73,10 +73,13 @@ class SegmentChange:
         Segments that were built over fragments of the version before, and not been committed.
     removed : sequence of Index, default ()
         Segments that the version before has.
+    dropped : collection of str, default ()
+        Indexes of which the version has none left.
     """
 
     new: Sequence[Index]
     removed: Sequence[Index] = ()
+    dropped: Collection[str] = ()
 
     @property
     def directories(self) -> list[str]:
