@@ -20,11 +20,11 @@ from functools import lru_cache
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from weir.errors import FilterError
 from weir.format.plain_keys import stored_type
 from weir.schema.uuid_text import UUID_TEXT
+from weir.schema.zone_clocks import instants_shown
 
 __all__ = ["fitted_filter"]
 
@@ -478,7 +478,7 @@ def _instants(kind: pa.DataType) -> _Grid:
             value = pa.scalar(literal.value).cast(pa.timestamp(unit))
             if kind.tz is not None:
                 # As everywhere in SQL: the clock on the wall, where the column is.
-                value = pc.assume_timezone(value, kind.tz)
+                value = instants_shown(pa.array([value]), kind.tz)[0]
         with localcontext(prec=200):
             return Decimal(value.value) * per_second / _PER_SECOND[unit]
 

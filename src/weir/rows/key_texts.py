@@ -12,6 +12,7 @@ from weir.errors import SchemaError
 from weir.format.plain_keys import stored_type
 from weir.rows.cast import is_text
 from weir.schema.uuid_text import uuids_of_texts
+from weir.schema.zone_clocks import instants_shown
 
 __all__ = ["Column", "keys_of_texts"]
 
@@ -94,7 +95,7 @@ def _instants(texts: Column, kind: pa.DataType) -> Column:
     if kind.tz is None:
         return local.cast(kind)
     # As everywhere in SQL: the clock on the wall, where the column is.
-    local = pc.assume_timezone(local, kind.tz)
+    local = instants_shown(local, kind.tz)
     zoned = pc.if_else(has_zone, texts, nothing).cast(pa.timestamp(unit, kind.tz))
     return pc.coalesce(zoned, local).cast(kind)
 

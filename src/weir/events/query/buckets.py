@@ -11,7 +11,7 @@ from datafusion import Expr, udf
 from weir.events.field_types import INSTANT
 from weir.events.language.tree import Name
 from weir.events.query.scope import failure
-from weir.events.query.zone_clocks import clocks_of
+from weir.schema.zone_clocks import clocks_of
 
 __all__ = ["bucket_of", "bucket_starts", "check_zone"]
 
