@@ -146,6 +146,27 @@ def test_writers_are_fenced_when_they_renew_their_leases(tmp_path: Path, paused:
     assert names(weir.open(place)) == {1: "kept"}
 
 
+def test_a_paused_writer_takes_nothing_for_written_that_the_backup_lacks(tmp_path: Path) -> None:
+    """It would answer from memory: what it has written before is not written again."""
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    writer = table.writer(flush_on_close=False)
+
+    def written(number: int) -> bool:
+        done = writer.upsert([{"id": number, "name": "named"}], source=weir.Source("orders", number))
+        writer.pause()
+        return not done.deduplicated
+
+    assert written(1)
+    shutil.copytree(place, backup)
+    assert written(2)
+    assert not written(2)
+    restore(backup, place)
+    with pytest.raises(FencedError):
+        written(2)
+    assert names(weir.open(place)) == {1: "named"}
+
+
 def test_a_flush_after_a_quick_restore_leaves_the_table_as_it_was_restored(tmp_path: Path) -> None:
     # So quick that the lease was not renewed in between, and is in the backup as the writer knows it.
     place, backup = tmp_path / "t", tmp_path / "backup"

@@ -434,6 +434,9 @@ class ShardWriter:
         """Return the writes that the shard lacks, and the others, each with the write that it repeats."""
         if all(pending.source is None for pending in group):
             return list(group), []
+        if self.lease.is_paused:
+            # What is remembered counts only if nobody else has had the shard, and no backup took its place.
+            self.lease.check()
         # The repeated write may be an append that seemed to fail.
         self._log.settle_doubt()
         fresh: list[PendingWrite] = []
