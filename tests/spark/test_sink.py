@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 from tests.spark.sink_kit import SCHEMA, contents, create, marks
 
 import weir
-from weir.errors import InputError, LeaseHeldError
+from weir.engine import failpoint
+from weir.errors import FencedError, InputError, LeaseHeldError
 from weir.format import layout
 from weir.spark import sink
 from weir.spark.batch_writer import BatchWriter
+from weir.spark.kept_writers import KeptWriters
 from weir.spark.options import TableLocation
 from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import InlineRows, TaskResult, TaskRows
@@ -44,9 +47,11 @@ def task(table: weir.Table, *batches: pa.RecordBatch) -> TaskResult:
     return sent
 
 
-def commit(table: weir.Table, batch_id: int, *results: TaskResult, **options: str) -> None:
+def commit(
+    table: weir.Table, batch_id: int, *results: TaskResult, kept: KeptWriters | None = None, **options: str
+) -> None:
     parsed = WriteOptions.parse({"path": table.uri, **options})
-    commit_batch_of_stream(table, results, batch_id, parsed)
+    commit_batch_of_stream(table, results, batch_id, parsed, kept=kept)
 
 
 def test_staged_rows_are_what_they_were_read_as_when_columns_change_before_the_commit(tmp_path: Path) -> None:
@@ -72,23 +77,24 @@ def test_a_micro_batch_costs_so_many_round_trips(tmp_path: Path) -> None:
     commit(table, 1, task(made, batch(1, value="second")))
     store.reset()
     commit(table, 2, task(made, batch(2, value="third")))
-    if store.counts["get"] == 11:
+    if store.counts["get"] == 12:
         # It was claimed slowly, so that it is looked twice whether the manifest is the newest still.
-        store.counts["get"] = 9
+        store.counts["get"] = 10
     assert dict(store.counts) == {
-        # the query's record, the lease, whether the one log entry before is there
-        "head": 3,
+        # the version of the query's record before and after it is read, as this store does it; the lease,
+        # whether the one log entry before is there
+        "head": 4,
         # which shards there are
         "list_directories": 1,
-        # hint, manifest and the next, lease, whether the entry that is remembered is there, where the log
-        # begins and ends, under two names
-        "get": 9,
+        # the query's record, hint, manifest and the next, lease, whether the entry that is remembered is
+        # there, where the log begins and ends, under two names
+        "get": 10,
         # manifest, fence, rows
         "put_if_absent": 3,
         # the hint of the manifest
         "put": 1,
-        # lease taken and released
-        "compare_and_swap": 2,
+        # lease taken and released, the query's record
+        "compare_and_swap": 3,
     }
     store.reset()
     commit(table, 2, task(made, batch(2, value="repeated")))
@@ -288,3 +294,51 @@ def test_a_batch_that_was_routed_by_a_former_rule_is_routed_anew(tmp_path: Path)
     commit(table, 2, done)
     expected = {1: "newer", 2: "done", 3: "sent", 4: "staged", 5: "staged", 6: "staged"}
     assert {row["id"]: row["value"] for row in table.scan().to_pylist()} == expected
+
+
+def test_a_query_does_not_go_on_in_a_backup_that_lacks_batches(tmp_path: Path) -> None:
+    """Spark never commits them again: they would be missing without a word."""
+    table = create(tmp_path / "t", shards=2)
+    place, backup = Path(table.uri), tmp_path / "backup"
+    kept = KeptWriters()
+    for number in range(2):
+        commit(table, number, task(table, batch(number, value="kept")), kept=kept)
+    shutil.copytree(place, backup)
+    for number in range(2, 4):
+        commit(table, number, task(table, batch(number, value="lost")), kept=kept)
+    for below in place.iterdir():
+        shutil.rmtree(below)
+    shutil.copytree(backup, place, dirs_exist_ok=True)
+    for _ in range(2):
+        with pytest.raises(FencedError, match="at batch 4, and the table has only its first 2: a backup"):
+            commit(table, 4, task(table, batch(4, value="not to be")), kept=kept)
+    table = weir.open(place)
+    assert contents(table) == {0: "kept", 1: "kept"}
+    # The query as its checkpoint was at the time of the backup; the last batch is repeated, as after a crash.
+    for number in range(1, 5):
+        commit(table, number, task(table, batch(number, value="again")), kept=kept)
+    assert contents(table) == {0: "kept", 1: "kept", 2: "again", 3: "again", 4: "again"}
+    # The driver that was given up, late.
+    commit(table, 3, task(table, batch(3, value="again")))
+    commit(table, 5, task(table, batch(5, value="again")))
+    assert len(contents(table)) == 6
+
+
+def test_a_backup_that_is_put_back_while_a_batch_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path / "t", shards=1)
+    place, backup = Path(table.uri), tmp_path / "backup"
+    commit(table, 0, task(table, batch(0, value="kept")))
+    shutil.copytree(place, backup)
+    commit(table, 1, task(table, batch(1, value="lost")))
+
+    def restored(at: str) -> None:
+        if at == "sink.after_commit":
+            for below in place.iterdir():
+                shutil.rmtree(below)
+            shutil.copytree(backup, place, dirs_exist_ok=True)
+
+    monkeypatch.setattr(failpoint, "reach", restored)
+    with pytest.raises(FencedError, match="has only its first 1: a backup was put"):
+        commit(table, 2, task(table, batch(2, value="lost")))

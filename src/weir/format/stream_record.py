@@ -1,7 +1,8 @@
 """The record that a streaming query writes to a table: ``_weir/streams/{id}.json``.
 
-Written once, with the query's first batch, and never changed. If a query's checkpoint says that it has
-written batches and the table has no record of it, they went to another table. Weir's own.
+Made with the query's first batch, and replaced after each one. If a query's checkpoint says that it has
+written batches and the table has no record of it, they went to another table. If the record has fewer of
+them, a backup was put in the place of the table since. Weir's own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from weir.format import checked_json
-from weir.format.json_members import instant_text
+from weir.format.buffers import Bytes
+from weir.format.json_members import JsonMembers, instant_text
 from weir.format.layout import check_name
 
-__all__ = ["STREAMS", "StreamRecord", "encode", "stream_path"]
+__all__ = ["STREAMS", "StreamRecord", "decode", "encode", "stream_path"]
 
 STREAMS = "_weir/streams"
 """Directory of the records, relative to the table root."""
@@ -29,10 +31,13 @@ class StreamRecord:
         The query, as its checkpoint names it.
     begun_at : datetime
         When it wrote its first batch, in UTC.
+    batches : int
+        How many of its batches are in the table: they are numbered from 0, without a gap.
     """
 
     query_id: str
     begun_at: datetime
+    batches: int
 
 
 def stream_path(query_id: str) -> str:
@@ -48,4 +53,22 @@ def stream_path(query_id: str) -> str:
 
 def encode(record: StreamRecord) -> bytes:
     """Return the bytes of a record."""
-    return checked_json.encode({"query_id": record.query_id, "begun_at": instant_text(record.begun_at)})
+    return checked_json.encode(
+        {
+            "query_id": record.query_id,
+            "begun_at": instant_text(record.begun_at),
+            "batches": record.batches,
+        }
+    )
+
+
+def decode(data: Bytes, *, where: str) -> StreamRecord:
+    """Return the record stored as ``data``.
+
+    Raises
+    ------
+    CorruptionError
+        If the bytes are damaged (invariant I11).
+    """
+    members = JsonMembers("record of a stream", checked_json.decode(data, where=where), where)
+    return StreamRecord(members.text("query_id"), members.instant("begun_at"), members.count("batches"))

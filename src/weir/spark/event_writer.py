@@ -24,10 +24,11 @@ from weir.events.event_types import EventType
 from weir.events.payloads import columns_of_table
 from weir.events.store import EventStore
 from weir.format.source import Source
+from weir.spark.batch_order import batch_of_stream
 from weir.spark.event_options import EventWriteOptions
 from weir.spark.kept_event_writers import KeptEventWriters, process_event_writers
 from weir.spark.options import TableLocation
-from weir.spark.sink import abort, parted, refuse_checkpoint_of_another_table
+from weir.spark.sink import abort, parted
 from weir.spark.staging import InlineRows, TaskResult, TaskRows
 from weir.spark.stream_writer import inline_bytes, query_id_of_task, task_number
 
@@ -211,10 +212,10 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
             return
         query_id = str(found[0].rows.query_id)
         with self._options.open() as store:
-            refuse_checkpoint_of_another_table(store.tables[EVENTS].internals.store, query_id, batchId)
             # Batches are counted from 0, the numbers of a source from there on.
             source = Source(f"spark/{query_id}", batchId)
-            _commit(store, self._options, found, source, process_event_writers)
+            with batch_of_stream(store.tables[EVENTS].internals.store, query_id, batchId):
+                _commit(store, self._options, found, source, process_event_writers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Delete what the tasks staged, on the driver."""

@@ -8,8 +8,6 @@ So exactly-once needs only the mark, and no state on the driver.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -17,27 +15,23 @@ from pyspark.sql.types import StructType
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import (
-    InputError,
     LeaseHeldError,
-    ObjectExistsError,
     OptionError,
     SchemaError,
     WeirError,
     WriterError,
 )
-from weir.format import stream_record
 from weir.format.field_births import births_of, same_birth
 from weir.format.field_ids import field_id
 from weir.format.source import Source
-from weir.format.stream_record import StreamRecord
 from weir.rows.changes import OPERATION
 from weir.sharding.shard_values import ShardValues
+from weir.spark.batch_order import batch_of_stream
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.lease_retry import in_turn
 from weir.spark.staging import InlineRows, TaskResult, TaskRows, pieces_by_shard
 from weir.spark.types import arrow_schema
 from weir.spark.write_options import WriteOptions
-from weir.storage.interface import ObjectStore
 from weir.table.table import Table
 from weir.write.flush.staged_generations import StagedGeneration, discard_staged
 from weir.write.table_writer import TableWriter
@@ -49,7 +43,6 @@ __all__ = [
     "commit_batch_of_stream",
     "parted",
     "prepare",
-    "refuse_checkpoint_of_another_table",
 ]
 
 _log = get_logger(__name__)
@@ -290,6 +283,8 @@ def commit_batch_of_stream(
     ------
     InputError
         If the query wrote its earlier batches to another table.
+    FencedError
+        If a backup without some of them was put in the place of the table.
     """
     query_ids = {result.query_id for result in results}
     if len(query_ids) != 1 or None in query_ids:
@@ -298,38 +293,6 @@ def commit_batch_of_stream(
             where=table.uri,
         )
     query_id = str(query_ids.pop())
-    refuse_checkpoint_of_another_table(table.internals.store, query_id, batch_id)
     name = f"spark/{query_id}"
-    commit(table, results, Source(name, batch_id), options, holder=name, flush=False, kept=kept)
-
-
-def refuse_checkpoint_of_another_table(store: ObjectStore, query_id: str, batch_id: int) -> None:
-    """Record the table a streaming query writes to, and refuse a query that began with another one.
-
-    Parameters
-    ----------
-    store : ObjectStore
-        The table.
-    query_id : str
-        The query.
-    batch_id : int
-        The batch to be written.
-
-    Raises
-    ------
-    InputError
-        If it wrote its earlier batches elsewhere.
-    """
-    path = stream_record.stream_path(query_id)
-    if batch_id == 0:
-        record = StreamRecord(query_id, datetime.now(UTC))
-        # If it is there, this is another attempt.
-        with suppress(ObjectExistsError):
-            store.put_if_absent(path, stream_record.encode(record))
-    elif store.head(path) is None:
-        raise InputError(
-            f"the streaming query {query_id} is at batch {batch_id}, and none of its batches is in this "
-            "table: its checkpoint belongs to another table, or the table was created again",
-            where=store.uri,
-            hint="Start the query with a separate checkpoint for every table",
-        )
+    with batch_of_stream(table.internals.store, query_id, batch_id):
+        commit(table, results, Source(name, batch_id), options, holder=name, flush=False, kept=kept)
