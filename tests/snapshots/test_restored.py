@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 from tests.storage.s3 import S3Endpoint, s3_endpoint
@@ -16,6 +17,8 @@ from tests.storage.s3 import S3Endpoint, s3_endpoint
 import weir
 from weir.base import index_changes, lineage, publish
 from weir.base.details_commit import update_details
+from weir.base.manifest import manifest_path
+from weir.base.versions import details_at
 from weir.engine import concurrent_map, failpoint
 from weir.engine.context import default_context
 from weir.errors import ConflictError, CorruptionError, FencedError
@@ -83,6 +86,54 @@ def test_readers_see_a_restored_table(tmp_path: Path, flush: bool, merge: bool, 
         assert seen.snapshot() is not None
     other.maintenance.merge()
     assert names(reader) == names(weir.open(place)) == expected
+
+
+@pytest.mark.parametrize("further", [0, 1, 3])
+def test_a_table_that_is_opened_anew_is_not_taken_for_the_one_before(tmp_path: Path, further: int) -> None:
+    """No handle of before is left to compare, and what the process remembers outlives handles."""
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    write(weir.create(place, SCHEMA, primary_key="id", fsync=False), 1, name="kept")
+    shutil.copytree(place, backup)
+
+    def known(version: int) -> list[object]:
+        base = weir.open(place, fsync=False).internals.base
+        birth = base.row_schema.field("more").metadata[b"weir:birth"]
+        return [birth, details_at(base, version)]
+
+    lance.dataset(place).add_columns({"more": "cast(null as int)"})
+    write(weir.open(place, fsync=False), 2, name="lost", flush=True)
+    weir.open(place, fsync=False).maintenance.merge()
+    version = weir.open(place).internals.base.version - 1
+    before = known(version)
+    restore(backup, place)
+    lance.dataset(place).add_columns({"more": "cast(null as int)"})
+    while lance.dataset(place).version < version + further:
+        lance.dataset(place).update_config({"number": str(lance.dataset(place).version)})
+    found = known(version)
+    assert found[0] != before[0]
+    default_context().cache.clear()
+    assert found == known(version)
+
+
+@pytest.mark.parametrize("further", [0, 1, 3])
+def test_a_sound_version_below_a_torn_one_is_no_later_one_if_a_backup_is_there(
+    tmp_path: Path, further: int
+) -> None:
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id")
+    shutil.copytree(place, backup)
+    table.indexes.create("name", "BTREE")
+    before = table.internals.base.latest()
+    restore(backup, place)
+    while lance.dataset(place).version < before.version + further:
+        lance.dataset(place).update_config({"number": str(lance.dataset(place).version)})
+    newest = lance.dataset(place).version
+    (place / manifest_path(newest + 1, counts_down=True)).touch()
+    found = before.latest()
+    assert found.version == newest
+    assert found.torn
+    assert before.is_former
+    assert found.namespace != before.namespace
 
 
 def test_a_reader_that_trusts_its_manifests_still_looks_again_where_a_file_is_gone(

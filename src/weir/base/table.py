@@ -33,6 +33,7 @@ from weir.engine.concurrent_map import Wave, ask_both
 from weir.engine.context import EngineContext
 from weir.errors import (
     CorruptionError,
+    FirstIndexError,
     ObjectNotFoundError,
     SchemaError,
     SnapshotExpiredError,
@@ -237,6 +238,7 @@ class BaseTable:
             return cls._sound(store, error)
         if what_is_torn(store, manifest) is not None:
             return cls._sound(store, None)
+        _notice_another_history(store, manifest)
         return cls._pinned(store, dataset, manifest)
 
     @classmethod
@@ -261,6 +263,7 @@ class BaseTable:
         If the newest one is not torn, its original error is raised.
         """
         found = _without_torn(store, error)
+        _notice_another_history(store, found.manifest)
         dataset = _open(store, found.manifest.version)
         return cls._pinned(store, dataset, found.manifest, found.torn)
 
@@ -350,7 +353,7 @@ class BaseTable:
 
         A table created by the library has no id; its location is used instead.
         """
-        return self._details.writer_config_defaults.get(TABLE_ID) or self._store.uri
+        return _identity(self._details, self._store)
 
     @property
     def has_id(self) -> bool:
@@ -382,7 +385,7 @@ class BaseTable:
 
     @property
     def _history(self) -> str:
-        return f"{self.identity} {self._store.uri}"
+        return _history(self._details, self._store)
 
     def begin_anew(self) -> BaseTable:
         """Open the table without cached knowledge: a backup was restored in its place."""
@@ -423,7 +426,7 @@ class BaseTable:
 
     @property
     def _manifest_key(self) -> Hashable:
-        return ("table manifest", self._namespace)
+        return _manifest_key(self._namespace)
 
     def manifest(self) -> TableManifest:
         """Return the manifest of this version. Nothing is read if it was just opened.
@@ -777,6 +780,45 @@ class BaseTable:
                 raise
             raise _unreadable(self._store, version, error) from error
         return BaseTable._pinned(self._store, dataset, session=self._session)
+
+
+def _identity(details: IndexDetails, store: ObjectStore) -> str:
+    return details.writer_config_defaults.get(TABLE_ID) or store.uri
+
+
+def _history(details: IndexDetails, store: ObjectStore) -> str:
+    return f"{_identity(details, store)} {store.uri}"
+
+
+def _manifest_key(namespace: str) -> Hashable:
+    return ("table manifest", namespace)
+
+
+def _notice_another_history(store: ObjectStore, newest: TableManifest) -> None:
+    """Follow another history of the table if its newest version does not come after the last one seen here.
+
+    A table that is opened anew has no handle that could compare, and caches outlive handles. At most one
+    request, if there was a commit since, and on an object store none if that was seen a moment ago.
+    """
+    entry = newest.mem_wal_index()
+    if entry is None:
+        return
+    with suppress(FirstIndexError):
+        history = _history(newest.decode_details(entry), store)
+        lineage = lineage_of(history)
+        known = store.engine.cache.get(_manifest_key(namespace_of(history)))
+        if known is None or known[0] == (newest.version, newest.identity):
+            return
+        (version, identity), _, looked_at, *_ = known
+        if version < newest.version and not store.is_local and looked_at.was_short():
+            return
+        try:
+            # One that is gone has been cleaned up, unless nothing newer is there.
+            follows = read_manifest(store, version).identity == identity
+        except ObjectNotFoundError:
+            follows = version < newest.version
+        if not follows:
+            begin_another(history, lineage)
 
 
 def _refuse_unknown_features(details: IndexDetails, store: ObjectStore) -> None:
