@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_nothing_that_was_declared_of_a_dropped_index_counts_for_a_later_one(tmp
         return {key: value for key, value in config.items() if key.startswith("weir.index.")}
 
     table.indexes.create("v", "IVF_FLAT", num_partitions=3)
-    left = declared()
+    left: Mapping[str, str | None] = declared()
     assert left == {"weir.index.v_idx": '{"num_partitions": 3}'}
     table.indexes.drop("v_idx")
     assert declared() == {}

@@ -1035,6 +1035,7 @@ class MissingSegments:
     """Stands in for :class:`weir.base.publish.SegmentChange`: one without files."""
 
     files: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 def build_missing_segments(base: BaseTable) -> MissingSegments | None:
