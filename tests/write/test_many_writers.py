@@ -91,6 +91,27 @@ def test_writers_share_one_budget(tmp_path: Path) -> None:
     assert [table.scan().count() for table in tables] == [200] * 4
 
 
+@pytest.mark.parametrize("writers", [60, pytest.param(1_000, marks=pytest.mark.long)])
+def test_the_budget_is_the_same_however_many_writers_there_are(tmp_path: Path, writers: int) -> None:
+    """All rows together are three times the budget, and those of each writer a small part of it."""
+    limit = writers * 8192
+    with weir.Engine(unflushed_bytes=limit) as engine, ExitStack() as open_writers:
+        table = engine.create(
+            tmp_path / "t", SCHEMA, primary_key="id", shard_by=weir.identity("id"), fsync=False
+        )
+        opened = [open_writers.enter_context(table.writer(lease_ttl=60.0)) for _ in range(writers)]
+        most = 0.0
+        for turn in range(3):
+            for number, writer in enumerate(opened):
+                writer.upsert([{"id": number, "value": bytes([turn]) * 8192}])
+                most = max(most, engine.metrics.unflushed_bytes.value())
+        assert limit / 4 < most <= limit
+        assert engine.metrics.flushes.value() > 0
+        open_writers.close()
+        assert engine.metrics.unflushed_bytes.value() == 0
+        assert table.scan().count() == writers
+
+
 def test_a_write_beyond_the_budget_of_the_engine_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
