@@ -17,6 +17,7 @@ import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
+from benchmarks.spark.dropping import DROPPING, DroppingSink
 from benchmarks.spark.events import KEY, SCHEMA, SPARK_SCHEMA, events
 from benchmarks.spark.processor_time import ProcessorTimes
 from benchmarks.spark.session import describe, started
@@ -27,6 +28,8 @@ __all__ = ["compare", "run"]
 _WEIR, _WEIR_FSYNC, _CLUSTERED = "weir", "weir, fsync", "weir, cluster_by_shard"
 _APPENDED = "weir, append-only"
 _PARQUET = "Spark, Parquet"
+_DROPPED = "Python sink that drops rows"
+_KEPT_BY_WEIR = (_WEIR, _WEIR_FSYNC, _CLUSTERED, _APPENDED)
 _FACTOR = 1 / 0.8
 _SHARDS = 8
 _FILES = 4
@@ -54,7 +57,9 @@ def compare(context: Context, spark: SparkSession) -> Result:
         _CLUSTERED: partial(_to_weir, fsync=False, clustered=True),
         _APPENDED: partial(_to_weir, fsync=False),
         _PARQUET: _to_parquet,
+        _DROPPED: _to_nothing,
     }
+    spark.dataSource.register(DroppingSink)
     contenders = [Contender(name, partial(copier.session, name, write)) for name, write in writes.items()]
     context.say("spark-append: copying")
     measured = measure(
@@ -72,6 +77,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
             f"{_WEIR}, {_CLUSTERED}, {_APPENDED}: without fsync, as Spark writes Parquet without; "
             f"{_WEIR_FSYNC}: the default; {_APPENDED}: a table without a key, in one shard",
             "every call writes a new table, which is made before it and whose rows are counted after it",
+            f"{_DROPPED}: what Spark takes to read the rows and hand them to Python",
             copier.times.describe(),
             describe(),
         ),
@@ -104,7 +110,7 @@ class _Copier:
     def session(self, name: str, write: _Write) -> Iterator[Callable[[], None]]:
         """Yield the call that copies all rows."""
         places = [self.directory / f"copy-{next(self._numbers)}" for _ in range(self.calls)]
-        if name != _PARQUET:
+        if name in _KEPT_BY_WEIR:
             for place in places:
                 if name == _APPENDED:
                     weir.create(place, SCHEMA, primary_key=None, fsync=False)
@@ -120,11 +126,11 @@ class _Copier:
 
         with self.times.metered(name, copy, warm_up=self.calls - _CALLS) as call:
             yield call
-        for place in written:
+        for place in written if name != _DROPPED else ():
             found = (
-                sum(pq.read_metadata(file).num_rows for file in place.glob("*.parquet"))
-                if name == _PARQUET
-                else weir.open(place).scan().count()
+                weir.open(place).scan().count()
+                if name in _KEPT_BY_WEIR
+                else sum(pq.read_metadata(file).num_rows for file in place.glob("*.parquet"))
             )
             if found != self.rows:
                 raise WrongAnswerError(f"{name} left {found:,} rows, not {self.rows:,}")
@@ -137,3 +143,7 @@ def _to_weir(frame: DataFrame, place: Path, *, fsync: bool, clustered: bool = Fa
 
 def _to_parquet(frame: DataFrame, place: Path) -> None:
     frame.write.parquet(str(place))
+
+
+def _to_nothing(frame: DataFrame, place: Path) -> None:
+    frame.write.format(DROPPING).mode("append").save(str(place))

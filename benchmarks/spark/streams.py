@@ -30,6 +30,7 @@ from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Measurement, Sense, Target, measure
 from benchmarks.layered_table import WrongAnswerError
 from benchmarks.spark.base_tables import Kind, base_table, copy_of
+from benchmarks.spark.dropping import DROPPING, DroppingSink
 from benchmarks.spark.events import KEY, SERIES, SPARK_SCHEMA, events
 from benchmarks.spark.processor_time import ProcessorTimes
 from benchmarks.spark.session import describe, started
@@ -40,6 +41,7 @@ _WEIR, _WEIR_FSYNC = "weir", "weir, fsync"
 _TODAY = "foreachBatch + merge_insert"
 _TODAY_INDEXED = "foreachBatch + merge_insert, BTREE"
 _FLOOR = "Spark's noop sink"
+_PYTHON_FLOOR = "Python sink that drops rows"
 
 _FACTOR, _FRESHNESS_FACTOR = 5.0, 3.0
 _SHARDS = 8
@@ -194,6 +196,7 @@ def run(context: Context) -> Result:
 def compare(context: Context, spark: SparkSession) -> Result:
     """Measure micro-batches of several sizes."""
     scale = context.scale.spark
+    spark.dataSource.register(DroppingSink)
     cases: list[Case] = []
     notes: list[str] = []
     for rows in scale.batch_rows:
@@ -213,7 +216,11 @@ def compare(context: Context, spark: SparkSession) -> Result:
         context.say(f"spark-stream: freshness of {rows:,} rows")
         contenders = [
             Contender(_WEIR_FSYNC, partial(bench.session, _WEIR_FSYNC, sinks[_WEIR_FSYNC], until_seen=True)),
-            Contender(_FLOOR, partial(bench.session, _FLOOR, _Sink(None, _to_noop))),
+            Contender(_FLOOR, partial(bench.session, _FLOOR, _Sink(None, partial(_to_nothing, "noop")))),
+            Contender(
+                _PYTHON_FLOOR,
+                partial(bench.session, _PYTHON_FLOOR, _Sink(None, partial(_to_nothing, DROPPING))),
+            ),
         ]
         measured = _measured(context, contenders)
         target = Target(_WEIR_FSYNC, Sense.WITHIN, _FRESHNESS_FACTOR, (_FLOOR,))
@@ -229,6 +236,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
             "one with an index on the key",
             "micro-batch: from the arrival of a file until Spark has committed the micro-batch; freshness: "
             f"until a strong reader sees {_SEEN_ROWS} of its rows, and for {_FLOOR} until the commit",
+            f"{_PYTHON_FLOOR}: what Spark takes for a micro-batch as soon as the sink is written in Python",
             "half of the keys are in the base table; every query begins with the same base table; what is "
             "in the table afterwards is checked",
             *notes,
@@ -276,8 +284,8 @@ def _to_weir(rows: DataFrame, table: Path, checkpoint: Path, *, fsync: bool) -> 
     return writer.option("fsync", str(fsync).lower()).start(str(table))
 
 
-def _to_noop(rows: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
-    return rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+def _to_nothing(name: str, rows: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
+    return rows.writeStream.format(name).option("checkpointLocation", str(checkpoint)).start()
 
 
 def _by_merge_insert(rows: DataFrame, table: Path, checkpoint: Path) -> StreamingQuery:
