@@ -70,7 +70,13 @@ from weir.events.materializations import (
 )
 from weir.events.names import check_context, check_name
 from weir.events.portable import ExportReport, export_events, read_manifest, restored_tables, stored_columns
-from weir.events.query.parts import QueryRunner, run_query_by_parts, run_replay_by_parts
+from weir.events.query.parts import (
+    QueryRunner,
+    ReplayPart,
+    replay_parts,
+    run_query_by_parts,
+    run_replay_by_parts,
+)
 from weir.events.query.planner import QueryPlan, plan_query
 from weir.events.query.replaying import ReplayPlan, merged_columns, merged_rows
 from weir.events.query.running import explain_query, run_query
@@ -96,6 +102,7 @@ class _Planned(Protocol):
 
 
 _Plan = TypeVar("_Plan", bound=_Planned)
+_Read = TypeVar("_Read")
 _MOST_FORGOTTEN = 16
 """Conditions on forgotten contexts before some are united: the time to plan them grows by their square."""
 _LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31), "events_per_zone": (1, 1 << 20)}
@@ -450,7 +457,7 @@ class EventStore:
             plan.warnings,
         )
 
-    def _read_with(self, catalog: Catalog, read: Callable[[Catalog], pa.Table]) -> pa.Table:
+    def _read_with(self, catalog: Catalog, read: Callable[[Catalog], _Read]) -> _Read:
         return read_with_catalog(catalog, partial(self._catalog, True), read)[0]
 
     def query(
@@ -538,6 +545,36 @@ class EventStore:
         """Return the plan of a replay, with the arguments of :meth:`replay`."""
         self._refuse_if_closed()
         return self._planned_replay(context, type, since, until, using, self._catalog(True))
+
+    def replay_parts(
+        self,
+        context: str | None = None,
+        type: str | None = None,
+        since: datetime | str | float | None = None,
+        until: datetime | str | float | None = None,
+        using: str | None = None,
+        *,
+        rows: int | None = None,
+        after: Cursor | None = None,
+    ) -> tuple[ReplayPlan, list[ReplayPart]]:
+        """Return the plan of a replay, and its parts, which are of one snapshot and can be read anywhere.
+
+        Parameters
+        ----------
+        context, type, since, until, using
+            As for :meth:`replay`.
+        rows : int, optional
+            Rows of the base table after which a part ends.
+        after : Cursor, optional
+            Where to begin. Default: with the first event.
+        """
+        self._refuse_if_closed()
+
+        def read(catalog: Catalog) -> tuple[ReplayPlan, list[ReplayPart]]:
+            plan = self._planned_replay(context, type, since, until, using, catalog)
+            return plan, replay_parts(plan, rows, after)
+
+        return self._read_with(self._catalog(True), read)
 
     def _planned_replay(
         self, context: Any, type: Any, since: Any, until: Any, using: Any, catalog: Catalog

@@ -24,9 +24,7 @@ from pyspark.sql.types import StructType
 
 from weir.errors import InputError
 from weir.events.cursors import Cursor
-from weir.events.query.parts import ReplayPart, replay_parts, run_replay_part
-from weir.events.query.replaying import ReplayPlan
-from weir.events.store import EventStore
+from weir.events.query.parts import ReplayPart, run_replay_part
 from weir.spark.event_options import EventReadOptions
 from weir.spark.scan_partition import bounded
 from weir.spark.types import SparkBatches, check_schema
@@ -56,13 +54,26 @@ class EventPartition(InputPartition):
 def event_columns(options: EventReadOptions) -> pa.Schema:
     """Return the columns of the events that are read."""
     with options.open() as store:
-        return _plan(store, options).schema
+        return store.plan_replay(
+            options.context, options.type, since=options.since, until=options.until, using=options.using
+        ).schema
 
 
-def _plan(store: EventStore, options: EventReadOptions) -> ReplayPlan:
-    return store.plan_replay(
-        options.context, options.type, since=options.since, until=options.until, using=options.using
-    )
+def _parts(options: EventReadOptions, schema: StructType, after: Cursor | None = None) -> list[ReplayPart]:
+    """Return the parts of a read, of one snapshot."""
+    with options.open() as store:
+        plan, parts = store.replay_parts(
+            options.context,
+            options.type,
+            since=options.since,
+            until=options.until,
+            using=options.using,
+            rows=options.rows_per_partition,
+            after=after,
+        )
+    # Of a version that somebody has defined meanwhile, a column may be what nobody expects.
+    check_schema(schema, plan.schema)
+    return parts
 
 
 def _rows(schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -91,10 +102,7 @@ class EventBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Take the snapshot and return the parts for the tasks."""
-        with self._options.open() as store:
-            plan = _plan(store, self._options)
-            check_schema(self._schema, plan.schema)
-            return [EventPartition(part) for part in replay_parts(plan, self._options.rows_per_partition)]
+        return [EventPartition(part) for part in _parts(self._options, self._schema)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a part."""
@@ -150,11 +158,8 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the parts of a micro-batch."""
         after, through = _cursor(start), _cursor(end)
-        with self._options.open() as store:
-            plan = _plan(store, self._options)
-            check_schema(self._schema, plan.schema)
-            parts = replay_parts(plan, self._options.rows_per_partition, after)
-            return [EventPartition(part, after, through) for part in parts]
+        parts = _parts(self._options, self._schema, after)
+        return [EventPartition(part, after, through) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a part."""

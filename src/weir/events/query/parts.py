@@ -252,21 +252,21 @@ class ReplayPart:
     columns: pa.Schema
 
 
-def replay_parts(plan: ReplayPlan, rows: int = _ROWS, after: Cursor | None = None) -> list[ReplayPart]:
+def replay_parts(plan: ReplayPlan, rows: int | None = None, after: Cursor | None = None) -> list[ReplayPart]:
     """Return the parts of a replay: of all events, or of those after a cursor and a few before it.
 
     Parameters
     ----------
     plan : ReplayPlan
         The replay.
-    rows : int
-        Rows of the base table after which a part ends.
+    rows : int, optional
+        Rows of the base table after which a part ends. Default: a million.
     after : Cursor, optional
         Where to begin. Default: with the first event.
     """
     scan = plan.scan(after).plan()
     portable = replace(plan, table=None)  # type: ignore[arg-type]
-    return [ReplayPart(portable, task, scan.schema) for task in scan_parts(scan, rows)]
+    return [ReplayPart(portable, task, scan.schema) for task in scan_parts(scan, rows or _ROWS)]
 
 
 def run_replay_by_parts(
