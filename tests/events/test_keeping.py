@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 
 import weir
@@ -19,11 +20,14 @@ from tests.events.runners import Pickling
 from weir.engine import failpoint
 from weir.errors import InputError, QueryError, TableError
 from weir.events import store as store_module
+from weir.events.catalog import Forgotten
 from weir.events.clock import HybridClock, process_clock
+from weir.events.erasing import raised
 from weir.events.store import EventStore
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import visible
 from weir.table.maintenance import TableMaintenance
+from weir.table.table import Table
 
 NOW = timedelta(0)
 FIELDS: dict[str, Any] = {"n": "int | null", "g": "string | null", "x": "decimal(10,2) | null"}
@@ -216,6 +220,30 @@ def test_a_query_has_few_conditions_however_many_are_forgotten(store: EventStore
         assert store.maintain(horizon=NOW).erasure.events == len(appended) - len(there)
         assert store._catalog(True).forgotten == ()
         assert numbers(store) == [n for _, n in there]
+
+
+def test_events_are_looked_at_again_only_after_many_more_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if as many stay apart as are united at a time: here every shard has one."""
+    looks: list[int] = []
+    unite = raised
+
+    def counted(table: Table, forgotten: Sequence[Forgotten]) -> dict[Forgotten, Forgotten]:
+        looks.append(len(forgotten))
+        return unite(table, forgotten)
+
+    monkeypatch.setattr(store_module, "raised", counted)
+    with weir.events.create(tmp_path / "store", buckets=16, fsync=False) as store, store.writer() as writer:
+        store.define("a", {"n": "int"})
+        rows = pa.table({"context_id": [f"c{n}" for n in range(60)], "n": list(range(60))})
+        writer.ingest("a", rows)
+        for number in range(48):
+            store.forget(f"c{number}")
+        for _ in range(3):
+            store.forget("c47")
+        assert len(looks) <= 2
+        assert numbers(store) == list(range(48, 60))
 
 
 def test_what_was_forgotten_leaves_every_file(store: EventStore) -> None:

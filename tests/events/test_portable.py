@@ -14,8 +14,10 @@ import weir
 from weir.cli.event_shell import completions
 from weir.cli.main import main
 from weir.errors import CorruptionError, InputError
+from weir.events import store as store_module
 from weir.events.charts import svg_chart, text_chart
 from weir.events.store import EventStore
+from weir.read.scan import Scan
 
 FIELDS = {
     "n": "int",
@@ -71,6 +73,35 @@ def test_a_restored_store_gives_the_same_answers(store: EventStore, tmp_path: Pa
             assert writer.append(
                 "other", "c1", {"n": 9}, expected=store.version("c1")
             ).version > store.version("c9")
+
+
+@pytest.mark.parametrize("format", ["parquet", "snp"])
+def test_an_export_has_the_events_of_one_file_at_a_time_and_of_one_snapshot(
+    store: EventStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    expected = store.replay().to_table()
+    read: list[int] = []
+    to_table = Scan.to_table
+
+    def counted(scan: Scan) -> pa.Table:
+        found = to_table(scan)
+        if "timestamp" in found.column_names:
+            read.append(found.num_rows)
+            with weir.events.open(store.path) as other, other.writer(hold=False) as writer:
+                writer.append("full", "late", {"n": 100 + len(read)})
+        return found
+
+    monkeypatch.setattr(store_module, "FILE_ROWS", 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(Scan, "to_table", counted)
+        report = store.export(tmp_path / "export", format=format)
+    assert report.events == expected.num_rows == sum(read)
+    assert sorted(read) == [1, 3, 3, 3, 3]
+    with weir.events.create(tmp_path / "copy") as copy:
+        copy.restore(tmp_path / "export")
+        assert copy.replay().to_table().equals(expected)
+    # Nothing is kept for an export that is done.
+    assert not any(path.is_file() for path in (Path(store.path) / "events").rglob("_weir/snapshots/*"))
 
 
 def test_an_export_leaves_nothing_of_one_before_it(store: EventStore, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def rows_of(store: EventStore, fields: dict[str, Any], monkeypatch: pytest.Monke
     reader = EventBatchReader(options, spark_schema(event_columns(options)))
     defined_before_the_next_scan(store, fields, monkeypatch)
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return pa.Table.from_batches(batches).sort_by("event_id").select(["n", "side"]).to_pylist()
+    found: list[Any] = pa.Table.from_batches(batches).sort_by("event_id").select(["n", "side"]).to_pylist()
+    return found
 
 
 def test_a_batch_knows_the_versions_of_the_events_that_it_reads(

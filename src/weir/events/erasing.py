@@ -26,6 +26,7 @@ __all__ = [
     "Erasure",
     "MaintainReport",
     "checked_age",
+    "conditions_apart",
     "erase",
     "forgotten",
     "maintained",
@@ -119,6 +120,18 @@ def forgotten(catalog: Catalog, context: str, through: int) -> Catalog:
     before = max((one.through for one in catalog.forgotten if one.context == context), default=0)
     entry = Forgotten(context, max(through, before))
     return replace(catalog, forgotten=(*others, entry), erasures=catalog.erasures + 1)
+
+
+def conditions_apart(forgotten: Sequence[Forgotten]) -> int:
+    """Return how many conditions of a query forgotten contexts are, beyond one for each of their shards.
+
+    Examples
+    --------
+    >>> conditions_apart([Forgotten("a", 5 << SHARD_BITS), Forgotten("b", 7 << SHARD_BITS)])
+    1
+    """
+    through = {one.through for one in forgotten}
+    return len(through) - len({one & _SHARD for one in through})
 
 
 def raised(table: Table, forgotten: Sequence[Forgotten]) -> dict[Forgotten, Forgotten]:

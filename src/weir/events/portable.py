@@ -28,12 +28,21 @@ from weir.events.field_types import FieldType
 from weir.events.instants import to_micros
 from weir.storage.interface import ObjectStore
 
-__all__ = ["FORMATS", "ExportReport", "export_events", "read_manifest", "restored_tables", "stored_columns"]
+__all__ = [
+    "FILE_ROWS",
+    "FORMATS",
+    "ExportReport",
+    "export_events",
+    "read_manifest",
+    "restored_tables",
+    "stored_columns",
+]
 
 FORMATS = ("parquet", "snp")
 MANIFEST = "manifest.json"
 _FORMAT = 1
-_ROWS = 100_000
+FILE_ROWS = 100_000
+"""Events of a file of an export."""
 _FILE = re.compile(r"events/[^/]+/\d{5,}\.(?:parquet|snp|smt)")
 _SNP = b"WEIRSNP\x01"
 _SMT = b"WEIRSMT\x01"
@@ -62,7 +71,7 @@ def _digest(data: bytes) -> str:
 def export_events(
     target: ObjectStore,
     types: Mapping[str, EventType],
-    rows_of: Callable[[EventType], pa.Table],
+    parts_of: Callable[[EventType], Iterator[pa.Table]],
     format: str,
     options: Mapping[str, Any],
 ) -> ExportReport:
@@ -77,8 +86,9 @@ def export_events(
         Where to.
     types : mapping of str to EventType
         The types.
-    rows_of : callable
-        Returns the events of a type in the order of their ids, all of one snapshot.
+    parts_of : callable
+        Yields the events of a type in the order of their ids, a file's :data:`FILE_ROWS` at a time, all of
+        one snapshot.
     format : str
         ``"parquet"`` or ``"snp"``.
     options : mapping
@@ -97,9 +107,8 @@ def export_events(
     # Without its manifest it is no export.
     target.delete([MANIFEST])
     for kind in types.values():
-        rows = rows_of(kind)
-        for number, start in enumerate(range(0, rows.num_rows, _ROWS)):
-            part = rows.slice(start, _ROWS)
+        for number, part in enumerate(parts_of(kind)):
+            events += part.num_rows
             for name, data in _encoded(kind, part, number, format):
                 path = f"events/{kind.name}/{name}"
                 present = target.head(path)
@@ -108,7 +117,6 @@ def export_events(
                 files.append(
                     {"path": path, "digest": _digest(data), "type": kind.name, "rows": part.num_rows}
                 )
-        events += rows.num_rows
     manifest = {
         "format": _FORMAT,
         "files_are": format,
@@ -132,7 +140,8 @@ def _left_by_others(target: ObjectStore, files: list[dict[str, Any]]) -> list[st
 def _encoded(kind: EventType, rows: pa.Table, number: int, format: str) -> Iterator[tuple[str, bytes]]:
     if format == "parquet":
         buffer = BytesIO()
-        pq.write_table(rows, buffer, compression="zstd")
+        # In one piece: how the bytes are laid out depends on the pieces.
+        pq.write_table(rows.combine_chunks(), buffer, compression="zstd")
         yield f"{number:05}.parquet", buffer.getvalue()
         return
     yield f"{number:05}.snp", _SNP + b"".join(_entry(one) for one in _events(kind, rows))

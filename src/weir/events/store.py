@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,6 +38,7 @@ from weir.events.definitions import fields_of
 from weir.events.erasing import (
     MaintainReport,
     checked_age,
+    conditions_apart,
     erase,
     forgotten,
     maintained,
@@ -69,7 +70,14 @@ from weir.events.materializations import (
     without_materialization,
 )
 from weir.events.names import check_context, check_name
-from weir.events.portable import ExportReport, export_events, read_manifest, restored_tables, stored_columns
+from weir.events.portable import (
+    FILE_ROWS,
+    ExportReport,
+    export_events,
+    read_manifest,
+    restored_tables,
+    stored_columns,
+)
 from weir.events.query.parts import (
     QueryRunner,
     ReplayPart,
@@ -78,7 +86,7 @@ from weir.events.query.parts import (
     run_replay_by_parts,
 )
 from weir.events.query.planner import QueryPlan, plan_query
-from weir.events.query.replaying import ReplayPlan, merged_columns, merged_rows
+from weir.events.query.replaying import ReplayPlan
 from weir.events.query.running import explain_query, run_query
 from weir.events.query.sql import ConditionPlan, SqlPlan
 from weir.events.result import Result
@@ -104,7 +112,8 @@ class _Planned(Protocol):
 _Plan = TypeVar("_Plan", bound=_Planned)
 _Read = TypeVar("_Read")
 _MOST_FORGOTTEN = 16
-"""Conditions on forgotten contexts before some are united: the time to plan them grows by their square."""
+"""Conditions on forgotten contexts, beyond one for each shard, before some are united: the time to plan them
+grows by their square."""
 _LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31), "events_per_zone": (1, 1 << 20)}
 
 
@@ -231,6 +240,7 @@ class EventStore:
         self._own: EventWriter | None = None
         self._kept: dict[str, Kept] = {}
         self._saving = Saving()
+        self._left_apart = 0
         self._lock = threading.RLock()
         self._closed = False
         self._storage_options = storage_options
@@ -848,9 +858,13 @@ class EventStore:
         if not through:
             return
         known = self._stored_catalog.change(lambda catalog: forgotten(catalog, checked, through))
-        if len({one.through for one in known.forgotten}) % _MOST_FORGOTTEN == 0:
+        apart = conditions_apart(known.forgotten)
+        self._left_apart = min(self._left_apart, apart)
+        if apart >= self._left_apart + _MOST_FORGOTTEN:
             later = raised(self._table, known.forgotten)
             known = self._stored_catalog.change(partial(with_raised, known=later))
+            # Those that began anew stay apart, which need not be found out with each that comes.
+            self._left_apart = conditions_apart(known.forgotten)
         self._known = known
 
     def maintain(self, *, horizon: timedelta = timedelta(minutes=15)) -> MaintainReport:
@@ -967,17 +981,17 @@ class EventStore:
                 "an event store is there", where=target.uri, hint="Export to a folder of its own"
             )
 
-        def read(catalog: Catalog) -> pa.Table:
-            return ReplayPlan.of(self._table, catalog, list(catalog.types.values())).rows()
+        newest, now = partial(self._catalog, True), now_micros()
+        token, catalog = read_with_catalog(newest(), newest, lambda _: self._table.snapshot())
 
-        rows, catalog = read_with_catalog(self._catalog(True), partial(self._catalog, True), read)
-        names = rows.column("event_type")
+        def parts_of(kind: EventType) -> Iterator[pa.Table]:
+            plan = ReplayPlan.of(self._table, catalog, [kind])
+            return replace(plan, now=now, at=token).in_parts(FILE_ROWS)
 
-        def rows_of(kind: EventType) -> pa.Table:
-            of_type = rows.filter(pc.equal(names, kind.name))
-            return merged_rows(of_type, [kind], merged_columns([kind]))
-
-        return export_events(target, catalog.types, rows_of, format, catalog.options)
+        try:
+            return export_events(target, catalog.types, parts_of, format, catalog.options)
+        finally:
+            self._table.release(token)
 
     def restore(self, folder: str | Path) -> ExportReport:
         """Import the events and types of an export into the store, with their ids.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import Expr
@@ -24,11 +25,13 @@ from weir.events.visibility import (
     all_of,
     arrived_after,
     filter_text,
+    ids_between,
     of_context,
     of_types,
     timestamp_from,
     visible,
 )
+from weir.format.snapshot_token import SnapshotToken
 from weir.read.scan import Scan
 from weir.table.table import Table
 
@@ -133,6 +136,10 @@ class ReplayPlan:
         The fields the bounds apply to; None for the timestamp.
     warnings : tuple of str
         What the query ignored.
+    now : int, optional
+        The instant at which retention is judged. Default: when it is read.
+    at : SnapshotToken, optional
+        The snapshot to read. Default: the current state.
     """
 
     table: Table
@@ -144,6 +151,8 @@ class ReplayPlan:
     until: int | None
     using: tuple[tuple[EventType, Column], ...] | None
     warnings: tuple[str, ...]
+    now: int | None = None
+    at: SnapshotToken | None = None
 
     @classmethod
     def of(
@@ -192,34 +201,49 @@ class ReplayPlan:
         """The columns of the result."""
         return pa.schema([*CORE_FIELDS, *(pa.field(column.shown, column.type) for column in self.columns)])
 
-    def scan(self, after: Cursor | None = None) -> Scan:
-        """Return the scan; with a cursor, of events after it and a few before it."""
+    def scan(self, after: Cursor | None = None, ids: tuple[int, int] | None = None) -> Scan:
+        """Return the scan.
+
+        Parameters
+        ----------
+        after : Cursor, optional
+            Reads events after it and a few before it. Default: all.
+        ids : tuple of (int, int), optional
+            Reads events with ids between these, inclusive. Default: all.
+        """
         names = dict.fromkeys(CORE_NAMES)
         types = {kind.name: kind for kind in self.types}
         for column in self.columns:
             for name, field in column.fields.items():
                 names.update(dict.fromkeys(types[name].columns[field.name]))
-        conditions: list[Expr] = []
-        if set(types) != set(self.catalog.types):
-            conditions.append(of_types(list(types)))
-        if self.context is not None:
-            conditions.append(of_context(self.context))
-        if self.using is None:
-            conditions += timestamp_from("timestamp", self.since, self.until)
-        else:
-            for kind, field in self.using:
-                names.update(dict.fromkeys(kind.columns[field.name]))
-        conditions += visible(self.catalog, types)
-        condition = all_of(conditions)
+        for kind, field in self.using or ():
+            names.update(dict.fromkeys(kind.columns[field.name]))
+        conditions = self._conditions()
+        if ids is not None:
+            conditions += ids_between(*ids)
         columns = [name for name in (*CORE_NAMES, *self.catalog.columns) if name in names]
         if after is not None:
             columns.append("arrival_id")
             seen = after.least(int(self.catalog.options["buckets"]))
             if seen is not None:
-                condition = all_of([*conditions, arrived_after(seen)])
-        return self.table.scan(
-            columns, filter=None if condition is None else filter_text(condition, self.table.schema)
-        )
+                conditions.append(arrived_after(seen))
+        return self._scan(columns, conditions)
+
+    def _conditions(self) -> list[Expr]:
+        types = {kind.name for kind in self.types}
+        found: list[Expr] = []
+        if types != set(self.catalog.types):
+            found.append(of_types([kind.name for kind in self.types]))
+        if self.context is not None:
+            found.append(of_context(self.context))
+        if self.using is None:
+            found += timestamp_from("timestamp", self.since, self.until)
+        return [*found, *visible(self.catalog, types, self.now)]
+
+    def _scan(self, columns: list[str], conditions: list[Expr]) -> Scan:
+        condition = all_of(conditions)
+        filter = None if condition is None else filter_text(condition, self.table.schema)
+        return self.table.scan(columns, filter=filter, at=self.at)
 
     def run(self, clock: HybridClock) -> pa.Table:
         """Return the result."""
@@ -227,9 +251,19 @@ class ReplayPlan:
         observe(clock, rows.column("event_id"))
         return merged_rows(rows, self.types, self.columns)
 
-    def rows(self) -> pa.Table:
-        """Return the rows of the events table, in the order of their ids."""
-        return self.bounded(self.scan().to_table()).sort_by("event_id")
+    def rows(self, ids: tuple[int, int] | None = None) -> pa.Table:
+        """Return the rows of the events table, in the order of their ids; with ids, of those between them."""
+        return self.bounded(self.scan(ids=ids).to_table()).sort_by("event_id")
+
+    def in_parts(self, size: int) -> Iterator[pa.Table]:
+        """Yield the result in parts of at most so many events, one after the other.
+
+        A part at a time is in memory, and of all events their ids.
+        """
+        ids = np.sort(self._scan(["event_id"], self._conditions()).to_table().column(0).to_numpy())
+        for start in range(0, len(ids), size):
+            part = ids[start : start + size]
+            yield merged_rows(self.rows((int(part[0]), int(part[-1]))), self.types, self.columns)
 
     def bounded(self, rows: pa.Table) -> pa.Table:
         """Return the rows of the scan within the time bounds."""
