@@ -145,6 +145,8 @@ def _versions(base: BaseTable, engine: MergeEngine, sources: tuple[Generation | 
 
     known = cache.get(key(sources))
     if isinstance(known, pa.Table):
+        # They stay for as long as the newest version of the base table that they were read beside.
+        cache.put(key(sources), known, known.nbytes, base.lifetime)
         return known
     before = cache.get(key(sources[:-1])) if len(sources) > 1 else None
     if isinstance(before, pa.Table):
@@ -152,7 +154,7 @@ def _versions(base: BaseTable, engine: MergeEngine, sources: tuple[Generation | 
     else:
         parts = [_rows_of(source, base.row_schema) for source in sources]
     made = fold(engine, pa.concat_tables(parts), base.primary_key)
-    cache.put(key(sources), made, made.nbytes)
+    cache.put(key(sources), made, made.nbytes, base.lifetime)
     return made
 
 

@@ -225,7 +225,7 @@ class ShardLevels:
                 )
                 for source in sources
             )
-        merged = overlay(self._base.engine.cache, namespace, sources)
+        merged = overlay(self._base.engine.cache, namespace, sources, self._base.lifetime)
         identities = tuple(source.identity for source in merged.sources)
         return tuple(
             Level(self.shard_id, source, live, namespace, identities[at:], self._base.engine)

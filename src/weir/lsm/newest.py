@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from weir.engine.cache import ByteBudgetCache
+from weir.engine.cache import ByteBudgetCache, Lifetime
 from weir.format.newest import newest_rows
 from weir.lsm.folded_rows import FoldedRows
 from weir.lsm.generation import Generation
@@ -45,7 +45,12 @@ class Overlay:
         return sum(mask.nbytes for mask in self.live)
 
 
-def overlay(cache: ByteBudgetCache, namespace: str, sources: Sequence[FreshSource]) -> Overlay:
+def overlay(
+    cache: ByteBudgetCache,
+    namespace: str,
+    sources: Sequence[FreshSource],
+    lifetime: Lifetime | None = None,
+) -> Overlay:
     """Return which rows of ``sources`` count.
 
     Parameters
@@ -56,16 +61,20 @@ def overlay(cache: ByteBudgetCache, namespace: str, sources: Sequence[FreshSourc
         Identity of the table, for the cache.
     sources : sequence of Generation or TailRun
         The fresh sources of one shard, oldest first.
+    lifetime : Lifetime, optional
+        That of the base table's version which they are read beside: later ones have merged them.
     """
     sources = tuple(sources)
     if not sources:
         return Overlay((), ())
     known = cache.get(_key(namespace, sources))
     if known is not None:
+        # It stays for as long as the newest version that it was read beside.
+        cache.put(_key(namespace, sources), known, known.nbytes, lifetime)
         return Overlay(sources, known.live)
     before = cache.get(_key(namespace, sources[:-1])) if len(sources) > 1 else None
     built = _build(sources) if before is None else _extended(Overlay(sources[:-1], before.live), sources[-1])
-    cache.put(_key(namespace, sources), Overlay((), built.live), built.nbytes)
+    cache.put(_key(namespace, sources), Overlay((), built.live), built.nbytes, lifetime)
     return built
 
 
