@@ -25,9 +25,12 @@ from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.strategy import TermStrategy
 from weir.storage.interface import ObjectStore
 
-__all__ = ["DatasetTask", "Pruned", "Purpose", "RowsTask", "ScanPlan", "ScanTask"]
+__all__ = ["LOOKED_UP", "DatasetTask", "Pruned", "Purpose", "RowsTask", "ScanPlan", "ScanTask"]
 
 _BATCH_ROWS = 65_536
+
+LOOKED_UP = "found"
+"""How rows of keys were come by."""
 
 _HELD_BYTES = 2 << 20
 """Up to what size the rows of a source are kept."""
@@ -284,6 +287,11 @@ class RowsTask:
     rows: pa.Table = field(repr=False)
     considered: int
     how: str = "in memory"
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether they are those of some keys, which were read for this plan."""
+        return self.how == LOOKED_UP
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the rows as an Arrow stream, which of a slice has no more than it shows."""

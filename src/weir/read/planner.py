@@ -25,7 +25,8 @@ from weir.lsm.log_tail import TailRun
 from weir.lsm.strategy import TermStrategy, choose_strategies
 from weir.read.lookup import KeyRouter, get_rows
 from weir.read.named_keys import named_keys
-from weir.read.plan import DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
+from weir.read.plan import LOOKED_UP, DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
+from weir.read.remembered_plans import RememberedPlans, can_be_remembered
 from weir.sharding.predicate import ANYTHING, Predicate, read_filter
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import Consistency, ReadSnapshot
@@ -82,8 +83,29 @@ class ScanPlanner:
         explained : bool, default False
             Whether to say how the filter is answered in each source.
         """
+        names = tuple(snapshot.base.schema.names if columns is None else columns)
+        if explained or not can_be_remembered(snapshot.base, filter):
+            return self._made(snapshot, names, filter, limit, consistency, explained=explained)
+        plans = snapshot.once(RememberedPlans.of)
+        key = (names, filter, limit, str(consistency))
+        known = plans.get(key)
+        if known is not None:
+            return known
+        made = self._made(snapshot, names, filter, limit, consistency, explained=False)
+        plans.keep(key, made)
+        return made
+
+    def _made(
+        self,
+        snapshot: ReadSnapshot,
+        names: tuple[str, ...],
+        filter: str | None,
+        limit: int | None,
+        consistency: Consistency | str,
+        *,
+        explained: bool,
+    ) -> ScanPlan:
         base = snapshot.base
-        names = tuple(base.schema.names if columns is None else columns)
         filter = snapshot.live_filter(filter)
         asked = _Asked(names, filter, _predicate(filter, base.schema), limit, explained)
         kept, left_out = self.prune(snapshot, filter)
@@ -132,7 +154,7 @@ class ScanPlanner:
         rows = get_rows(snapshot, keys, names or key[:1], self.route)
         label = f"look-up of {len(keys)} key{'' if len(keys) == 1 else 's'}"
         (found,) = _matching_each([rows], asked)
-        return RowsTask(label, found, rows.num_rows, how="found")
+        return RowsTask(label, found, rows.num_rows, how=LOOKED_UP)
 
     def _base_task(self, base: BaseTable, mask: DeletionMask, asked: _Asked) -> DatasetTask:
         return DatasetTask(
