@@ -13,6 +13,7 @@ from lance.dataset import Index
 from lance.indices import IndexSegment
 
 from weir.base.index_list import existing_indexes
+from weir.engine.context import default_context
 from weir.errors import IndexDefinitionError
 from weir.indexing.build import build_index, build_segment
 from weir.indexing.definition import IndexDefinition
@@ -69,7 +70,7 @@ def rows(start: int, count: int) -> pa.Table:
 
 
 def model_of(dataset: lance.LanceDataset) -> Any:
-    (index,) = existing_indexes(dataset)
+    (index,) = existing_indexes(dataset, default_context().cache)
     assert index.definition is not None
     if not index.definition.kind.is_vector:
         return None
@@ -86,7 +87,7 @@ def labelled(definition: IndexDefinition) -> str:
 def test_the_same_index_on_other_rows(tmp_path: Path, definition: IndexDefinition) -> None:
     first = lance.write_dataset(rows(0, ROWS), tmp_path / "first")
     build_index(first, definition)
-    (index,) = existing_indexes(first)
+    (index,) = existing_indexes(first, default_context().cache)
     assert index.definition is not None
     assert (index.name, index.column, index.definition.kind) == ("one", definition.column, definition.kind)
     # How many partitions there are is in the model.
@@ -95,7 +96,7 @@ def test_the_same_index_on_other_rows(tmp_path: Path, definition: IndexDefinitio
 
     second = lance.write_dataset(rows(ROWS, 500), tmp_path / "second")
     build_index(second, index.definition, model_of(first))
-    (again,) = existing_indexes(second)
+    (again,) = existing_indexes(second, default_context().cache)
     assert again.definition == index.definition
     if definition.kind.is_vector:
         assert model_of(second) == model_of(first)
@@ -105,16 +106,16 @@ def test_the_same_index_on_other_rows(tmp_path: Path, definition: IndexDefinitio
 def test_a_segment_over_new_fragments(tmp_path: Path, definition: IndexDefinition) -> None:
     dataset = lance.write_dataset(rows(0, ROWS), tmp_path / "table")
     build_index(dataset, definition)
-    (before,) = existing_indexes(dataset)
+    (before,) = existing_indexes(dataset, default_context().cache)
     assert before.definition is not None
     dataset = lance.write_dataset(rows(ROWS, 300), tmp_path / "table", mode="append")
     dataset = lance.write_dataset(rows(ROWS + 300, 300), tmp_path / "table", mode="append")
     segments: list[IndexSegment | Index] = [
         build_segment(dataset, before.definition, [number], model_of(dataset)) for number in (1, 2)
     ]
-    assert existing_indexes(dataset) == (before,)
+    assert existing_indexes(dataset, default_context().cache) == (before,)
     dataset.commit_existing_index_segments("one", definition.column, segments)
-    (after,) = existing_indexes(lance.dataset(tmp_path / "table"))
+    (after,) = existing_indexes(lance.dataset(tmp_path / "table"), default_context().cache)
     assert after.fragment_ids == {0, 1, 2}
     assert after.segments[: len(before.segments)] == before.segments
     assert after.definition == before.definition
@@ -125,7 +126,7 @@ def test_what_is_known_of_an_index_is_not_read_again(tmp_path: Path, definition:
     """The library would keep all of it in memory, also of those segments that come later."""
     dataset = lance.write_dataset(rows(0, ROWS), tmp_path / "table")
     build_index(dataset, definition)
-    (before,) = existing_indexes(dataset)
+    (before,) = existing_indexes(dataset, default_context().cache)
     dataset = lance.write_dataset(rows(ROWS, 300), tmp_path / "table", mode="append")
     dataset.optimize.optimize_indices(num_indices_to_merge=0)
 
@@ -134,7 +135,7 @@ def test_what_is_known_of_an_index_is_not_read_again(tmp_path: Path, definition:
 
     listed, described = lance.dataset(tmp_path / "table"), lance.dataset(tmp_path / "table")
     listed.describe_indices()
-    (after,) = existing_indexes(described)
+    (after,) = existing_indexes(described, default_context().cache)
     assert after.definition == before.definition
     assert len(after.segments) == 2
     assert held(described) == held(listed)
@@ -149,7 +150,7 @@ def test_estimated_distances_of_a_shared_model_compare(tmp_path: Path, metric: s
             "one", "vector", IndexKind.IVF_PQ, {"metric": metric, "num_partitions": 4, "num_sub_vectors": 4}
         ),
     )
-    (index,) = existing_indexes(first)
+    (index,) = existing_indexes(first, default_context().cache)
     assert index.definition is not None
     second = lance.write_dataset(rows(0, ROWS).slice(0, 700), tmp_path / "second")
     build_index(second, index.definition, model_of(first))

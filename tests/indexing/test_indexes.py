@@ -19,6 +19,7 @@ from weir.base.index_list import existing_indexes
 from weir.base.maintained_indexes import maintained_indexes
 from weir.base.published import publish_shards
 from weir.base.table import BaseTable
+from weir.engine.context import default_context
 from weir.engine.runner import ThreadRunner
 from weir.errors import (
     IndexDefinitionError,
@@ -31,6 +32,7 @@ from weir.errors import (
 from weir.indexing import generation as generation_module
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
+from weir.indexing.describe import ExistingIndex
 from weir.indexing.kinds import IndexKind
 from weir.maintenance import catch_up
 from weir.storage.local import LocalStore
@@ -92,6 +94,10 @@ def small_generations_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation_module, "_MIN_ROWS", dict.fromkeys(IndexKind, 1))
 
 
+def described(dataset: lance.LanceDataset) -> tuple[ExistingIndex, ...]:
+    return existing_indexes(dataset, default_context().cache)
+
+
 def generations(table: weir.Table) -> list[lance.LanceDataset]:
     found = Path(table.uri).glob("_mem_wal/*/*_gen_*")
     return [lance.dataset(path) for path in sorted(found, key=lambda path: int(path.name.split("_gen_")[1]))]
@@ -123,7 +129,7 @@ def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
     upsert(table, rows(0, 600))
     # Nothing has been learnt of vectors so far.
     (first,) = generations(table)
-    assert {one.library_kind for one in existing_indexes(first)} == {
+    assert {one.library_kind for one in described(first)} == {
         "Bitmap", "ZoneMap", "BloomFilter", "Inverted", "NGram", "LabelList", "BTree"
     }  # fmt: skip
     table.maintenance.merge()
@@ -138,7 +144,7 @@ def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
     upsert(table, rows(500, 300), rows(900, 300))
     for dataset in generations(table)[1:]:
         of_base = {one.name: one.definition for one in table.indexes.list()}
-        of_generation = {one.name: one.definition for one in existing_indexes(dataset)}
+        of_generation = {one.name: one.definition for one in described(dataset)}
         assert of_generation == of_base
     table.maintenance.merge()
     report = table.maintenance.catch_up_indexes()
@@ -170,7 +176,7 @@ def test_a_generation_codes_vectors_as_the_base_table_does(table: weir.Table) ->
 def test_a_small_generation_is_left_without(table: weir.Table) -> None:
     table.indexes.policy(POLICY)
     upsert(table, rows(0, 50))
-    assert [existing_indexes(one) for one in generations(table)] == [()]
+    assert [described(one) for one in generations(table)] == [()]
 
 
 @pytest.mark.usefixtures("small_generations_gain")
@@ -188,7 +194,7 @@ def test_an_index_that_cannot_be_built_does_not_stop_the_flush(
 
     upsert(table, rows(0, 50))
     (dataset,) = generations(table)
-    built = {one.column for one in existing_indexes(dataset)}
+    built = {one.column for one in described(dataset)}
     assert "text" not in built
     assert "category" in built
     assert table.scan().count() == 50
@@ -250,7 +256,7 @@ def unnamed(table: weir.Table, since: int = 0) -> dict[int, set[str]]:
     found = {}
     for one in lance.dataset(table.uri).versions()[since:]:
         base = BaseTable.open(LocalStore(table.uri, fsync=False), version=one["version"])
-        indexes = {index.name for index in existing_indexes(base.dataset)} - {"id_idx"}
+        indexes = {index.name for index in described(base.dataset)} - {"id_idx"}
         found[base.version] = indexes.difference(base.details.maintained_indexes)
     return {version: names for version, names in found.items() if names}
 

@@ -49,7 +49,7 @@ def base_indexes(base: BaseTable) -> tuple[ExistingIndex, ...]:
         index.declared_with(json.loads(config[_DECLARED + index.name]))
         if _DECLARED + index.name in config
         else index
-        for index in existing_indexes(base.dataset)
+        for index in existing_indexes(base.dataset, base.engine.cache)
     )
 
 
@@ -61,7 +61,7 @@ def free_index_name(base: BaseTable, column: str, kind: IndexKind) -> str:
     IndexExistsError
         If the column has an index of that kind already.
     """
-    existing = existing_indexes(base.dataset)
+    existing = existing_indexes(base.dataset, base.engine.cache)
     for index in existing:
         if index.column == column and index.definition is not None and index.definition.kind is kind:
             raise IndexExistsError(
@@ -231,7 +231,7 @@ def _is_as_before(before: lance.LanceDataset, after: lance.LanceDataset, column:
 
 
 def _refuse_taken_name(base: BaseTable, definition: IndexDefinition, replace: bool) -> None:
-    for index in existing_indexes(base.dataset):
+    for index in existing_indexes(base.dataset, base.engine.cache):
         if index.name != definition.name:
             continue
         if not replace:

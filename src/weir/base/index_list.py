@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import lance
 
 from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
+from weir.engine.cache import ByteBudgetCache
 from weir.errors import CorruptionError
 from weir.indexing.describe import ExistingIndex, describe_indexes
 from weir.indexing.library_message import library_message
@@ -44,14 +45,21 @@ def list_indexes(dataset: lance.LanceDataset) -> list[IndexDescription]:
         raise
 
 
-def existing_indexes(dataset: lance.LanceDataset) -> tuple[ExistingIndex, ...]:
+def existing_indexes(dataset: lance.LanceDataset, cache: ByteBudgetCache) -> tuple[ExistingIndex, ...]:
     """Return the indexes of a dataset by name, with what the same index is built with elsewhere.
 
     Without the library's own tables, such as the MemWAL index. Raises what :func:`list_indexes` does.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The dataset.
+    cache : ByteBudgetCache
+        Keeps what is read to describe them.
     """
     listed = list_indexes(dataset)
     try:
-        return describe_indexes(dataset, listed)
+        return describe_indexes(dataset, listed, cache)
     except BaseException as error:
         if not isinstance(error, LIBRARY_ERRORS) and not is_panic(error):
             raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 
+from weir.engine.cache import ByteBudgetCache
 from weir.indexing.definition import METRICS, IndexDefinition
 from weir.indexing.kinds import IndexKind
 
@@ -21,7 +22,8 @@ __all__ = ["ExistingIndex", "ExistingSegment", "describe_indexes"]
 # What a build takes under another name, or not at all, of what the library reports.
 _NOT_PARAMETERS = {"lance_tokenizer", "document_granularity"}
 _CODE_FEATURES = {"split_identifiers", "split_on_numerics", "preserve_original", "index_operators"}
-_MOST_KNOWN = 10_000
+_ZONES_BYTES = 512
+"""What it counts for in the cache how an index is divided into zones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,11 @@ class ExistingIndex:
 
 
 def describe_indexes(
-    dataset: lance.LanceDataset, listed: Iterable[IndexDescription]
+    dataset: lance.LanceDataset, listed: Iterable[IndexDescription], cache: ByteBudgetCache
 ) -> tuple[ExistingIndex, ...]:
     """Return the indexes of a dataset by name, without the library's own tables, such as the MemWAL index.
 
-    Reads zone maps and Bloom filters of which this process knows no segment yet.
+    Reads zone maps and Bloom filters of which the cache knows no segment yet.
 
     Parameters
     ----------
@@ -97,18 +99,20 @@ def describe_indexes(
         The dataset.
     listed : iterable of IndexDescription
         Its indexes, as the library lists them.
+    cache : ByteBudgetCache
+        Keeps what is read for it.
     """
     found = [index for index in listed if index.field_names]
-    return tuple(_existing(dataset, index) for index in sorted(found, key=lambda one: one.name))
+    return tuple(_existing(dataset, index, cache) for index in sorted(found, key=lambda one: one.name))
 
 
-def _existing(dataset: lance.LanceDataset, index: Any) -> ExistingIndex:
+def _existing(dataset: lance.LanceDataset, index: Any, cache: ByteBudgetCache) -> ExistingIndex:
     kind = IndexKind.of_library(index.index_type)
     column = index.field_names[0]
     definition = None
     # An index over several columns, or into a struct, is not one that Weir builds.
     if kind is not None and len(index.field_names) == 1 and column in dataset.schema.names:
-        parameters = _parameters(dataset, index, kind)
+        parameters = _parameters(dataset, index, kind, cache)
         if parameters is not None:
             definition = IndexDefinition(index.name, column, kind, MappingProxyType(parameters))
     return ExistingIndex(
@@ -126,7 +130,9 @@ def _existing(dataset: lance.LanceDataset, index: Any) -> ExistingIndex:
     )
 
 
-def _parameters(dataset: lance.LanceDataset, index: Any, kind: IndexKind) -> dict[str, Any] | None:
+def _parameters(
+    dataset: lance.LanceDataset, index: Any, kind: IndexKind, cache: ByteBudgetCache
+) -> dict[str, Any] | None:
     details: Mapping[str, Any] = index.details
     if kind.is_vector:
         compression = details.get("compression") or {}
@@ -150,26 +156,23 @@ def _parameters(dataset: lance.LanceDataset, index: Any, kind: IndexKind) -> dic
             if name not in _NOT_PARAMETERS | _CODE_FEATURES
         }
     if kind in (IndexKind.ZONEMAP, IndexKind.BLOOMFILTER):
-        return dict(_zones_of(dataset, index, kind))
+        return dict(_zones_of(dataset, index, kind, cache))
     return {}
 
 
-_known_zones: dict[str, dict[str, Any]] = {}
-"""By segment, which never changes, how an index is divided into zones."""
-
-
-def _zones_of(dataset: lance.LanceDataset, index: Any, kind: IndexKind) -> dict[str, Any]:
+def _zones_of(
+    dataset: lance.LanceDataset, index: Any, kind: IndexKind, cache: ByteBudgetCache
+) -> dict[str, Any]:
     """Return how a zone map or a Bloom filter is divided into zones: the same in all of its segments.
 
-    To tell it, the library reads all of the index, and keeps it.
+    To tell it, the library reads all of the index, and keeps it. Segments never change.
     """
-    segments = [str(segment.uuid) for segment in index.segments]
-    found = next(filter(None, map(_known_zones.get, segments)), None)
-    if found is None:
+    keys = [("zones", str(segment.uuid)) for segment in index.segments]
+    known: dict[str, Any] | None = next(filter(None, map(cache.get, keys)), None)
+    if known is None:
         names = ("rows_per_zone",) if kind is IndexKind.ZONEMAP else ("number_of_items", "probability")
         first = dataset.stats.index_stats(index.name)["indices"][0]
-        found = {name: first[name] for name in names if name in first}
-    if len(_known_zones) >= _MOST_KNOWN:
-        _known_zones.clear()
-    _known_zones.update(dict.fromkeys(segments, found))
-    return found
+        known = {name: first[name] for name in names if name in first}
+    for key in keys:
+        cache.put(key, known, _ZONES_BYTES)
+    return known

@@ -237,7 +237,7 @@ def _with_common_segments(base: BaseTable, rows_per_fragment: int) -> BaseTable:
     small = {one for one, count in rows.items() if not _is_large(count, rows_per_fragment)}
     if len(small) < 2:
         return base
-    for index in existing_indexes(base.dataset):
+    for index in existing_indexes(base.dataset, base.engine.cache):
         newest = takewhile(lambda segment: segment.fragment_ids & rows.keys() <= small, index.segments[::-1])
         count = sum(1 for _ in newest)
         if count > 1:
@@ -271,7 +271,7 @@ def _with_own_segments(base: BaseTable) -> BaseTable:
 
 
 def _borrowed(base: BaseTable) -> list[ExistingIndex]:
-    indexes = existing_indexes(base.dataset) if base.dataset.base_paths() else ()
+    indexes = existing_indexes(base.dataset, base.engine.cache) if base.dataset.base_paths() else ()
     return [one for one in indexes if any(segment.is_borrowed for segment in one.segments)]
 
 

@@ -61,7 +61,7 @@ def repair_indexes(base: BaseTable, *, dry_run: bool = False) -> list[IndexRepai
     """
     checks = base_index_checks(base, rows=False)
     repairs = []
-    for index in existing_indexes(base.dataset):
+    for index in existing_indexes(base.dataset, base.engine.cache):
         # What Weir does not build can only be dropped, which is for its owner to decide.
         if index.definition is None:
             continue
