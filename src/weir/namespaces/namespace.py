@@ -235,7 +235,7 @@ class Namespace:
                 return _written_by_each([write], prepared, done)[0]
         if write.looks_before:
             with self._lock.alone():
-                opened, prepared = self._prepared(write, opened)
+                opened, prepared = self._prepared_alone(write, opened)
                 return self._decided(prepared, opened)
         with self._lock.shared():
             opened, prepared = self._prepared(write, opened)
@@ -351,8 +351,7 @@ class Namespace:
                     marked.decided(written, bool(changes), table)
                 return WrittenOnce(written, self._applied_once(opened, changes, source), table)
         with self._lock.alone():
-            opened, prepared = self._prepared(write, opened)
-            self._claim(opened)
+            opened, prepared = self._prepared_alone(write, opened)
             found = self._decision(prepared, opened)
             written = replace(found.written, created=is_new)
             table = opened.definition.table
@@ -378,9 +377,12 @@ class Namespace:
             if write.create is False or not (write.create or brings):
                 raise NamespaceNotFoundError(f"there is no namespace {self.name!r}")
             return self._create(write)
+        self._refuse_read_only(opened)
+        return opened, False
+
+    def _refuse_read_only(self, opened: Opened) -> None:
         if opened.definition.read_only:
             raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
-        return opened, False
 
     def _create(self, write: Write) -> tuple[Opened, bool]:
         documents = write.upserts or Documents([], {})
@@ -440,6 +442,7 @@ class Namespace:
             opened = self.opened()  # it was idle for long, and was released
         for _ in range(_ATTEMPTS):
             before = opened.definition
+            self._refuse_read_only(opened)
             definition = self._checked(_extended(before, write))
             prepared = prepare(write, definition)
             if definition is before:
@@ -449,6 +452,22 @@ class Namespace:
             except ConflictError:
                 opened = self.opened()
         raise ConflictError("the attributes of the namespace keep changing", where=self.name)
+
+    def _prepared_alone(self, write: Write, opened: Opened) -> tuple[Opened, Prepared]:
+        """Return a checked write once no other process writes to the namespace.
+
+        Until the write is done, what it finds stays true: of the documents, and of their attributes.
+        """
+        for _ in range(_ATTEMPTS):
+            opened, prepared = self._prepared(write, opened)
+            if not self._claim(opened):
+                return opened, prepared
+            # Who wrote before may have added attributes a moment ago.
+            found = self.opened()
+            if found is opened and found.definition is prepared.definition:
+                return opened, prepared
+            opened = found
+        raise ConflictError("the namespace keeps changing", where=self.name)
 
     def change(self, opened: Opened, before: Definition, definition: Definition) -> Opened:
         """Give the namespace another definition: its table gets the columns and indexes first.
@@ -502,9 +521,6 @@ class Namespace:
             raise ConflictError("another writer has changed the namespace", where=self.name)
 
     def _decided(self, prepared: Prepared, opened: Opened) -> Written:
-        # The decision and the write must be atomic: with the shard claimed first, no other writer gets in
-        # between.
-        self._claim(opened)
         decided = self._decision(prepared, opened)
         if decided.changes:
             self._apply(opened, decided.changes)
@@ -543,9 +559,10 @@ class Namespace:
 
         return decide(prepared, get, scan)
 
-    def _claim(self, opened: Opened) -> None:
+    def _claim(self, opened: Opened) -> bool:
+        """Let nobody else write to a table; return whether others might have until now."""
         with self._writer_of(opened) as writer:
-            writer.claim()
+            return opened.claim(writer)
 
     def _apply(self, opened: Opened, changes: Sequence[pa.Table]) -> None:
         """Write changes in one go."""
@@ -892,8 +909,7 @@ class Namespace:
         for _ in range(_ATTEMPTS):
             with self._lock.alone(), self._changing:
                 opened = self.opened()
-                if opened.definition.read_only:
-                    raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
+                self._refuse_read_only(opened)
                 self._dirty.mark(self.name)  # its table is removed later, if not here
                 table = opened.definition.table
                 self._tables.note_unnamed(self._directory, table)
@@ -949,8 +965,12 @@ class Namespace:
         return self.count()
 
     def set_read_only(self, read_only: bool) -> None:
-        """Refuse writes from now on, or take them again."""
-        self.redefine(lambda definition: replace(definition, read_only=read_only))
+        """Refuse writes from now on, or take them again; wait until those of this process have ended.
+
+        A write of another process that has begun may still be done.
+        """
+        with self._lock.alone():
+            self.redefine(lambda definition: replace(definition, read_only=read_only))
 
     def redefine(self, changed: Callable[[Definition], Definition]) -> Definition:
         """Give the namespace another definition, made of the one it has; return it."""
@@ -967,10 +987,7 @@ class Namespace:
         """Add attributes, change how they are searched, or drop them; return the definition."""
         write = Write(declarations=declarations)
         with self._lock.alone():
-            opened = self.opened()
-            if opened.definition.read_only:
-                raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
-            return self._prepared(write, opened)[0].definition
+            return self._prepared(write, self.opened())[0].definition
 
     def maintain(self) -> bool:
         """Flush and merge what this process has written, keep the indexes up; return whether there was any.

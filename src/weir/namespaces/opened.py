@@ -71,6 +71,7 @@ class Opened:
         self._mark = mark
         self._writer_options = writer_options
         self._writer: TableWriter | None = None
+        self._alone: TableWriter | None = None
         self._making = threading.Lock()
         self.written_at: datetime | None = None
         self.dirty_since: float | None = None
@@ -140,10 +141,16 @@ class Opened:
                 self._writer = self.table.writer(**self._writer_options)
             return self._writer
 
+    def claim(self, writer: TableWriter) -> bool:
+        """Have the writer of the table let no other write to it; return whether one might have until now."""
+        writer.claim()
+        is_new, self._alone = self._alone is not writer, writer
+        return is_new
+
     def forget_writer(self) -> None:
         """Let go of a writer that has failed; the next write makes another one."""
         with self._making:
-            writer, self._writer = self._writer, None
+            writer, self._writer, self._alone = self._writer, None, None
         if writer is not None:
             with suppress(WeirError):
                 writer.__exit__(WeirError, None, None)
@@ -156,6 +163,6 @@ class Opened:
     def close(self) -> None:
         """Flush and release the table."""
         with self._making:
-            writer, self._writer = self._writer, None
+            writer, self._writer, self._alone = self._writer, None, None
         if writer is not None:
             writer.close()
