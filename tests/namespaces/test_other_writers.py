@@ -69,7 +69,7 @@ def test_what_is_read_only_changes_no_more(tmp_path: Path, monkeypatch: pytest.M
         def apply_late(writer: TableWriter, *arguments: object) -> object:
             begun.set()
             assert go_on.wait(60)
-            return apply(writer, *arguments)  # type: ignore[arg-type]
+            return apply(writer, *arguments)
 
         monkeypatch.setattr(TableWriter, "apply", apply_late)
         slow = threading.Thread(target=docs.write, args=[Write(upserts=PATCH)])

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from weir.service.refusals import Refusal
 
@@ -98,7 +98,13 @@ async def read_body(request: Request, most: int, take: Callable[[int], Awaitable
     unpacker = None if encoding in ("identity", "") else _unpacker()
     parts: list[bytes] = []
     received = unpacked = 0
-    async for chunk in request.stream():
+    is_more = True
+    while is_more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
+        is_more = message.get("more_body", False)
         received += len(chunk)
         if received > most:
             raise _too_large(most)
@@ -121,7 +127,7 @@ async def read_body(request: Request, most: int, take: Callable[[int], Awaitable
             raise Refusal(400, "invalid_request", "the body is not compressed as declared") from error
     if unpacker is not None and received and not unpacker.eof:
         raise Refusal(400, "invalid_request", "the compressed body ends too early")
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _unpacker() -> zlib._Decompress:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import re
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from weir.namespaces import Namespace, Namespaces, Write, Written
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
 from weir.service.background import Background
-from weir.service.body import Bodies, HeldBody, read_body
+from weir.service.body import Bodies, read_body
 from weir.service.idempotency import IdempotentWrites, KeyedWrite
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
@@ -47,7 +46,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._\-]{1,64}\Z")
 def request_id_of(headers: Mapping[str, str]) -> str:
     """Return the id of a request: its own, or a new one."""
     given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.match(given) else secrets.token_hex(8)
+    # No secret: asking the system for one would let other threads go first.
+    return given if _REQUEST_ID.match(given) else f"{random.getrandbits(64):016x}"
 
 
 @dataclass(slots=True)
@@ -127,16 +127,6 @@ class Service:
             take = partial(self.bodies.take, request.state.held)
             known = request.state.body = await read_body(request, self.options.max_request_bytes, take)
         return known
-
-    @contextmanager
-    def holding_body(self, request: Request) -> Iterator[None]:
-        """Let the body of a request take room for as long as it is answered."""
-        request.state.held = held = HeldBody()
-        try:
-            yield
-        finally:
-            request.state.body = b""
-            self.bodies.free(held)
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run blocking work on a thread."""

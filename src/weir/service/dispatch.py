@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weir.service.answers import json_answer
+from weir.service.body import HeldBody
 from weir.service.context import Call, Service, request_id_of
 from weir.service.keys.key import ANYBODY
 from weir.service.openapi import Declared, Shape
@@ -94,12 +95,11 @@ class Dispatch:
 
         async def answer(request: Request) -> Response:
             call = Call(ANYBODY, request_id_of(request.headers))
-            with (
-                self._tracing.request(method, path, request.headers, call.request_id) as span,
-                self._service.holding_body(request),
-            ):
+            request.state.held = held = HeldBody()
+            with self._tracing.request(method, path, request.headers, call.request_id) as span:
                 try:
-                    with anyio.fail_after(self._service.options.request_timeout):
+                    timeout = self._service.options.request_timeout
+                    with anyio.CancelScope(deadline=anyio.current_time() + timeout) as scope:
                         if self._service.is_stopping:
                             raise Refusal(503, "stopping", "the process is about to end", 1)
                         if not open:
@@ -112,8 +112,13 @@ class Dispatch:
                         ):
                             passed_on = await self._passed_on(request, call) if owner else None
                             response = await handler(request, call) if passed_on is None else passed_on
+                    if scope.cancelled_caught:
+                        raise Refusal(503, "deadline", "the request timed out", 1)
                 except Exception as error:
                     response = self._refused(error, call, request)
+                finally:
+                    request.state.body = b""
+                    self._service.bodies.free(held)
                 span.answered(response.status_code)
             response.headers["x-request-id"] = call.request_id
             self._telemetry.answered(path, method, response.status_code, call)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 
@@ -36,8 +35,7 @@ class Concurrency:
         self._turns: dict[str, anyio.CapacityLimiter] = {}
         self._lock = threading.Lock()
 
-    @asynccontextmanager
-    async def one(self, place: str) -> AsyncIterator[None]:
+    def one(self, place: str) -> AbstractAsyncContextManager[None]:
         """Wait for a turn, and count a request in its group while it is answered.
 
         Raises
@@ -45,6 +43,9 @@ class Concurrency:
         Refusal
             429 if the limit is reached.
         """
+        return _Turn(self, place)
+
+    def _begin(self, place: str) -> anyio.CapacityLimiter:
         with self._lock:
             running = self._running.get(place, 0)
             if running >= self._most:
@@ -53,30 +54,39 @@ class Concurrency:
             turns = self._turns.get(place)
             if turns is None:
                 turns = self._turns[place] = anyio.CapacityLimiter(self._at_once)
+            return turns
+
+    def _end(self, place: str) -> None:
+        with self._lock:
+            left = self._running[place] - 1
+            if left:
+                self._running[place] = left
+            else:
+                del self._running[place], self._turns[place]
+
+
+class _Turn:
+    """The time in which a request is answered. A generator would take several times as long to begin."""
+
+    def __init__(self, concurrency: Concurrency, place: str) -> None:
+        self._concurrency = concurrency
+        self._place = place
+
+    async def __aenter__(self) -> None:
+        self._turns = turns = self._concurrency._begin(self._place)
         try:
-            async with _turn(turns):
-                yield
-        finally:
-            with self._lock:
-                left = self._running[place] - 1
-                if left:
-                    self._running[place] = left
-                else:
-                    del self._running[place], self._turns[place]
+            try:
+                # Where nobody waits, to let others go first would take time for nothing.
+                turns.acquire_on_behalf_of_nowait(self)
+            except anyio.WouldBlock:
+                await turns.acquire_on_behalf_of(self)
+        except BaseException:
+            self._concurrency._end(self._place)
+            raise
 
-
-@asynccontextmanager
-async def _turn(turns: anyio.CapacityLimiter) -> AsyncIterator[None]:
-    request = object()
-    try:
-        # Where nobody waits, to let others go first would take time for nothing.
-        turns.acquire_on_behalf_of_nowait(request)
-    except anyio.WouldBlock:
-        await turns.acquire_on_behalf_of(request)
-    try:
-        yield
-    finally:
-        turns.release_on_behalf_of(request)
+    async def __aexit__(self, *_: object) -> None:
+        self._turns.release_on_behalf_of(self)
+        self._concurrency._end(self._place)
 
 
 class Rates:

@@ -1,21 +1,65 @@
-"""HTTP with uvicorn, with limits on the size and duration of request headers.
+"""HTTP with uvicorn, with limits on the size and duration of request headers, and responses in one piece.
 
 Headers are held in memory as a whole, and a client that sends them byte by byte, or nothing, occupies a
-connection.
+connection. The head and the body of a small response are sent together: each call of the system takes the
+event loop about as long as the rest of the response.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["MOST_HEAD_BYTES", "BoundedProtocol"]
+__all__ = ["MOST_HEAD_BYTES", "BoundedProtocol", "GatheringTransport"]
 
 MOST_HEAD_BYTES = 64 * 1024
 """Most bytes of a request line and headers, plus or minus one receive buffer."""
 
 _SECONDS_FOR_HEAD = 60.0
+_MOST_GATHERED = 64 * 1024
+
+
+class GatheringTransport:
+    """A transport that sends what is written in one step of the event loop in one piece.
+
+    Parameters
+    ----------
+    transport : asyncio.Transport
+        Does everything else.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._soon = asyncio.get_running_loop().call_soon
+        self._gathered: list[bytes] = []
+        self._size = 0
+        self.is_closing = transport.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send some bytes: now, or together with what follows at once."""
+        if self._size + len(data) > _MOST_GATHERED:
+            self._send()
+            self._transport.write(data)
+            return
+        if not self._gathered:
+            self._soon(self._send)
+        self._gathered.append(data)
+        self._size += len(data)
+
+    def _send(self) -> None:
+        if self._gathered:
+            gathered, self._gathered, self._size = self._gathered, [], 0
+            self._transport.write(b"".join(gathered))
+
+    def close(self) -> None:
+        """Close the connection once everything is sent."""
+        self._send()
+        self._transport.close()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -28,6 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, and wait for the first request."""
         super().connection_made(transport)
+        self.transport = GatheringTransport(transport)  # type: ignore[assignment]
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -105,6 +105,7 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
             http=BoundedProtocol,
             ws="none",
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_SECONDS_TO_FINISH,
             ssl_certfile=options.tls_certificate or None,

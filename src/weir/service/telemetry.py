@@ -49,6 +49,8 @@ class Telemetry:
             ["route", "method", "status"],
             registry=self.registry,
         )
+        # To find them by their labels takes longer than to count.
+        self._instruments: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
         self.rows_written = Counter(
             "weir_rows_written", "Documents that were written.", ["kind"], registry=self.registry
         )
@@ -71,8 +73,16 @@ class Telemetry:
 
     def answered(self, route: str, method: str, status: int, call: Call) -> None:
         """Count a request."""
-        self._seconds.labels(route, method).observe(call.milliseconds / 1000)
-        self._requests.labels(route, method, str(status)).inc()
+        instruments = self._instruments.get((route, method, status))
+        if instruments is None:
+            instruments = (
+                self._seconds.labels(route, method),
+                self._requests.labels(route, method, str(status)),
+            )
+            self._instruments[route, method, status] = instruments
+        seconds, requests = instruments
+        seconds.observe(call.milliseconds / 1000)
+        requests.inc()
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus format."""

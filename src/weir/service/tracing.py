@@ -29,6 +29,9 @@ class _Nothing:
         """Record nothing."""
 
 
+_NOTHING = nullcontext(_Nothing())
+
+
 class _OfRequest:
     def __init__(self, span: Any) -> None:
         self._span = span
@@ -65,14 +68,18 @@ class Tracing:
 
         trace_with(begin)
 
-    @contextmanager
     def request(
         self, method: str, route: str, headers: Mapping[str, str], request_id: str
-    ) -> Iterator[RequestSpan]:
+    ) -> AbstractContextManager[RequestSpan]:
         """Begin the span of a request, as a child of its ``traceparent``."""
         if self._tracer is None or not self._is_recorded():
-            yield _Nothing()
-            return
+            return _NOTHING
+        return self._recorded(method, route, headers, request_id)
+
+    @contextmanager
+    def _recorded(
+        self, method: str, route: str, headers: Mapping[str, str], request_id: str
+    ) -> Iterator[RequestSpan]:
         attributes = {"http.request.method": method, "http.route": route, "weir.request_id": request_id}
         # What a client has named may be a trace, and never anything else.
         context = self._extract({name: headers[name] for name in _CARRIED if name in headers})

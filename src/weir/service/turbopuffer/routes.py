@@ -100,7 +100,8 @@ class _Calls:
             ("patch", written.patched),
             ("delete", written.deleted),
         ):
-            self._telemetry.rows_written.labels(kind).inc(rows)
+            if rows:
+                self._telemetry.rows_written.labels(kind).inc(rows)
         return json_answer(shown_written(write, written, call.milliseconds))
 
     async def _copy(self, namespace: Namespace, name: str, call: Call) -> Response:
