@@ -17,7 +17,8 @@ import pytest
 import weir.namespaces
 from weir.errors import NamespaceNotFoundError, WeirError
 from weir.namespaces import Documents, Namespace, Write, Written
-from weir.namespaces.attributes import Metric
+from weir.namespaces.attributes import Kind, Metric
+from weir.namespaces.definition import Definition
 from weir.namespaces.filter.expression import Comparison, NewValue, Operator
 from weir.namespaces.write_groups import groups_of
 
@@ -107,6 +108,24 @@ def test_neighbours_are_one_entry_of_the_log(tmp_path: Path) -> None:
         )
         assert [one.upserted for one in results if isinstance(one, Written)] == [1, 0, 1]
         assert entries() == before + 4
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_ids_are_told_in_one_spelling(tmp_path: Path, together: bool) -> None:
+    given = [id.upper().replace("-", "") for id in IDS["UUIDs"]]
+    with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
+        namespace = namespaces.namespace("docs")
+        namespace.create(Definition.new(Kind.UUID, Metric.COSINE))
+        asked = [Documents(given[:1], {}), Documents(given[1:3], {})]
+        upserts = [Write(upserts=one, return_ids=True) for one in asked]
+        deletes = [Write(deletes=[*one.ids], return_ids=True) for one in asked]
+
+        def done(writes: list[Write]) -> list[Any]:
+            return namespace.write_many(writes) if together else [namespace.write(one) for one in writes]
+
+        expected = [[*IDS["UUIDs"][:1]], [*IDS["UUIDs"][1:3]]]
+        assert [one.upserted_ids for one in done(upserts)] == expected
+        assert [one.deleted_ids for one in done(deletes)] == expected
 
 
 def test_a_write_that_says_more_is_alone() -> None:

@@ -1087,20 +1087,31 @@ def _written_by_each(
     done : ChunkedArray, optional
         The ids of the documents that were written. Default: all.
     """
+    written: list[Written] = []
+    begin = 0
     if prepared.upserts is None:
-        return [
-            Written(deleted=len(write.deletes), deleted_ids=[*write.deletes] if write.return_ids else [])
-            for write in group
-        ]
-    written, begin = [], 0
+        assert prepared.deletes is not None
+        for write in group:
+            gone = prepared.deletes.slice(begin, len(write.deletes))
+            begin += len(gone)
+            told = _values(gone) if write.return_ids else []
+            written.append(Written(deleted=len(gone), deleted_ids=told))
+        return written
     for write in group:
         rows = prepared.upserts.slice(begin, 0 if write.upserts is None else len(write.upserts))
         begin += rows.num_rows
         ids = rows.column(ID)
         own = ids if done is None else ids.filter(pc.is_in(ids, value_set=done))
-        told = column_values(own) if write.return_ids else []
+        told = _values(own) if write.return_ids else []
         written.append(Written(upserted=len(own), upserted_ids=told, bytes=rows.nbytes))
     return written
+
+
+def _values(ids: pa.Array | pa.ChunkedArray | None) -> list[Any]:
+    """Return ids as JSON has them, whichever way they were spelled."""
+    if ids is None:
+        return []
+    return column_values(ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([ids]))
 
 
 def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:
@@ -1109,12 +1120,13 @@ def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:
         changes.append(as_upserts(prepared.upserts))
     if prepared.deletes is not None:
         changes.append(as_deletes(prepared.deletes))
-    write = prepared.write
+    upserted = None if prepared.upserts is None else prepared.upserts.column(ID)
+    return_ids = prepared.write.return_ids
     return changes, Written(
-        upserted=0 if prepared.upserts is None else prepared.upserts.num_rows,
+        upserted=0 if upserted is None else len(upserted),
         deleted=0 if prepared.deletes is None else len(prepared.deletes),
-        upserted_ids=list(write.upserts.ids) if write.return_ids and write.upserts is not None else [],
-        deleted_ids=list(write.deletes) if write.return_ids else [],
+        upserted_ids=_values(upserted) if return_ids else [],
+        deleted_ids=_values(prepared.deletes) if return_ids else [],
         bytes=sum(change.nbytes for change in changes),
     )
 
