@@ -311,3 +311,22 @@ def test_a_request_that_takes_long_does_not_make_the_end_a_failure(tmp_path: Pat
         process.send_signal(signal.SIGTERM)
         _, error = process.communicate(timeout=60)
     assert process.returncode == 0, error
+
+
+def test_a_process_ends_although_what_it_wrote_cannot_be_released(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SLOW, str(tmp_path), "close"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    answer = httpx2.post(
+        f"{url}/v2/namespaces/docs", json={"upsert_rows": [{"id": 1}]}, timeout=60, trust_env=False
+    )
+    assert answer.status_code == 200
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1, error
+    assert "service.ended_early" in error
