@@ -7,7 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.errors import InputError
 from weir.namespaces.attributes import Attribute, AttributeType, Kind, infer_type, parse_type
@@ -24,6 +26,7 @@ __all__ = [
     "infer_id_kind",
     "inferred_attributes",
     "row_bytes",
+    "row_sizes",
     "row_table",
 ]
 
@@ -176,6 +179,28 @@ def row_bytes(schema: pa.Schema) -> int:
             bits = 8 * 32
         total += max(bits // 8, 1)
     return total
+
+
+def row_sizes(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Return about how many bytes each row takes; for all at once, which takes little longer than for one.
+
+    Examples
+    --------
+    >>> row_sizes(pa.table({"id": pa.array([1, 2], pa.uint64()), "s": ["", "walrus"]})).tolist()
+    [12, 18]
+    """
+    sizes = np.zeros(rows.num_rows, dtype=np.int64)
+    for column in rows.columns:
+        type = column.type
+        if pa.types.is_string(type) or pa.types.is_list(type):
+            sizes += 4
+            is_list = pa.types.is_list(type)
+            lengths = pc.list_value_length(column) if is_list else pc.binary_length(column)
+            width = row_bytes(pa.schema([("", type.value_type)])) if is_list else 1
+            sizes += width * pc.fill_null(lengths, 0).to_numpy().astype(np.int64)
+        else:
+            sizes += row_bytes(pa.schema([("", type)]))
+    return sizes
 
 
 def patch_values(values: Mapping[str, Any], definition: Definition, rows: int) -> pa.Table:

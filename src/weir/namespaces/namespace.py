@@ -38,7 +38,7 @@ from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, decide, prepare
 from weir.namespaces.definition import Definition
 from weir.namespaces.dirty import Dirty
-from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes
+from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes, row_sizes
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.filter.literals import identifier
 from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
@@ -1097,13 +1097,21 @@ def _written_by_each(
             told = _values(gone) if write.return_ids else []
             written.append(Written(deleted=len(gone), deleted_ids=told))
         return written
+    # For all writes at once: to ask Arrow for each would take longer than to write them.
+    ids = prepared.upserts.column(ID)
+    is_done = None if done is None else np.asarray(pc.is_in(ids, value_set=done))
+    bytes_before = np.concatenate([[0], row_sizes(prepared.upserts).cumsum()])
     for write in group:
-        rows = prepared.upserts.slice(begin, 0 if write.upserts is None else len(write.upserts))
-        begin += rows.num_rows
-        ids = rows.column(ID)
-        own = ids if done is None else ids.filter(pc.is_in(ids, value_set=done))
-        told = _values(own) if write.return_ids else []
-        written.append(Written(upserted=len(own), upserted_ids=told, bytes=rows.nbytes))
+        end = begin + (0 if write.upserts is None else len(write.upserts))
+        own = slice(begin, end)
+        told = []
+        if write.return_ids:
+            some = ids[own]
+            told = _values(some if is_done is None else some.filter(pa.array(is_done[own])))
+        count = end - begin if is_done is None else np.count_nonzero(is_done[own])
+        size = int(bytes_before[end] - bytes_before[begin])
+        written.append(Written(upserted=int(count), upserted_ids=told, bytes=size))
+        begin = end
     return written
 
 
