@@ -31,3 +31,21 @@ def test_texts_are_found_and_forgotten_whatever_their_quotes(tmp_path: Path) -> 
         for at, text in enumerate(TEXTS):
             store.execute(f"FORGET {literal(text)}")
             assert found("QUERY a RETURN [t]") == TEXTS[at + 1 :]
+
+
+def test_many_texts_are_forgotten_beside_one_with_a_backslash_before_its_end(tmp_path: Path) -> None:
+    """In some dialects it takes the quote literally, and what follows for names and parentheses."""
+    slashes = ["\\", "a\\", "\\" * 2, "\\" * 3, "\\'", "\\\\'"]
+    with weir.events.create(tmp_path, buckets=1, fsync=False) as store:
+        store.define("a", {"t": "string"})
+        names = [*slashes, *(f"(n{number}" for number in range(12))]
+        with store.writer() as writer:
+            for text in [*names, "last"]:
+                writer.append("a", text, {"t": text})
+        for text in names:
+            store.forget(text)
+            condition = " OR ".join(f"t = {literal(one)}" for one in [*names, "last"])
+            assert store.execute(f"QUERY a WHERE {condition} COUNT").to_table().to_pylist() == [
+                {"count": len(names) - names.index(text)}
+            ]
+        assert store.replay().to_table().column("context_id").to_pylist() == ["last"]

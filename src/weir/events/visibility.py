@@ -61,11 +61,18 @@ def whole_number(number: int) -> Expr:
 
 def text_literal(value: str) -> Expr:
     """Return a text as a literal, or as an expression of literals."""
-    if "''" not in value and "\\'" not in value:
+    if "''" not in value and "\\'" not in value and not value.endswith("\\"):
         return lit(value)
-    # The unparser takes one quote for the sign that another one, or a backslash, may be before it.
-    parts = [lit(part) for part in re.split("(')", value) if part]
-    return functions.concat(*parts)
+    # The unparser takes one quote for the sign that another one, or a backslash, may be before it. And how
+    # deep a filter is nested is judged for every dialect: in some a backslash takes a quote literally.
+    parts = [part for part in re.split(r"('|\\+(?='|\Z))", value) if part]
+    return functions.concat(*(one for part in parts for one in _spelled(part)))
+
+
+def _spelled(part: str) -> list[Expr]:
+    if part[0] != "\\" or len(part) % 2 == 0:
+        return [lit(part)]
+    return [*([lit(part[1:])] if part[1:] else []), functions.chr(whole_number(ord("\\")))]
 
 
 def all_of(conditions: Iterable[Expr]) -> Expr | None:
