@@ -33,7 +33,8 @@
     ├── StorageError (OSError)
     │   ├── ObjectNotFoundError (FileNotFoundError)
     │   ├── ObjectExistsError (FileExistsError)
-    │   └── PreconditionError             the object changed since it was read
+    │   ├── PreconditionError             the object changed since it was read
+    │   └── DiskFullError                 the disk is full, or the quota on it is used up
     ├── CorruptionError                   stored bytes are not what was written
     ├── ConflictError                     concurrent commits did not settle within the retries
     ├── SnapshotExpiredError              garbage collection has passed the snapshot
@@ -55,6 +56,7 @@ __all__ = [
     "BackpressureError",
     "ConflictError",
     "CorruptionError",
+    "DiskFullError",
     "FencedError",
     "FilterError",
     "FirstIndexError",
@@ -271,6 +273,10 @@ class WriterClosedError(WriterError):
 
 class StorageError(WeirError, OSError):
     """The store failed, for a reason other than a missing object or a lost race."""
+
+
+class DiskFullError(StorageError):
+    """The disk is full, or the quota on it is used up. Once there is space, the same call works."""
 
 
 class ObjectNotFoundError(StorageError, FileNotFoundError):

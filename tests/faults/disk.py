@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,12 @@ import lance
 import pyarrow as pa
 
 import weir
+import weir.events
+from tests.service.test_planted_bugs import Root
 from weir.base.library_commit import commit_with_library
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
-from weir.errors import StorageError
+from weir.errors import DiskFullError, StorageError
 from weir.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -151,6 +153,63 @@ def full_for_indexes(directory: Path) -> None:
     assert not kept.table.maintenance.verify().errors
 
 
+def full_for_a_service(directory: Path) -> None:
+    """What a service acknowledges on a full disk is there, the rest is 507; with space it goes on."""
+    root = Root(directory / "root")
+    expected = dict.fromkeys(range(20), "first")
+    root.write("docs", upsert_rows=[{"id": number, "v": "first"} for number in range(20)])
+    refused = 0
+    for spare in SPARE_PAGES[:4]:
+        with filled(directory, spare):
+            for number in range(6):
+                rows = [{"id": number, "v": f"{spare} {number}"}]
+                status, answer = root.ask("POST", "/v2/namespaces/docs", {"upsert_rows": rows})
+                if status == 200:
+                    expected[number] = f"{spare} {number}"
+                else:
+                    assert (status, answer["error"]) == (507, "the disk of the service is full")
+                    refused += 1
+            status, _ = root.ask("POST", f"/v2/namespaces/new{spare}", {"upsert_rows": [{"id": 1}]})
+            assert status == 507
+            assert root.values("docs") == expected
+        root.write("docs", upsert_rows=[{"id": 0, "v": f"freed {spare}"}])
+        root.write(f"new{spare}", upsert_rows=[{"id": 1, "v": "made"}])
+        expected[0] = f"freed {spare}"
+        assert root.values("docs") == expected
+    assert refused
+    assert Root(directory / "root").values("docs") == expected
+
+
+def full_for_events(directory: Path) -> None:
+    """Events that were acknowledged are there; one writer goes on when there is space."""
+    store = weir.events.create(directory / "events", buckets=2)
+    store.define("a", {"n": "int"})
+    numbers: list[int] = []
+    refused = 0
+    with store.writer() as writer:
+        for spare in SPARE_PAGES:
+            with filled(directory, spare):
+                for number in range(spare * 100, spare * 100 + 12):
+                    try:
+                        writer.append("a", f"c{number % 5}", {"n": number})
+                        numbers.append(number)
+                    except DiskFullError:
+                        refused += 1
+                with suppress(StorageError):
+                    writer.flush()
+                assert events(directory) == numbers
+            writer.append("a", "c", {"n": spare * 100 + 99})
+            writer.flush()
+            numbers.append(spare * 100 + 99)
+            assert events(directory) == numbers
+    assert refused
+
+
+def events(directory: Path) -> list[int]:
+    found: list[int] = weir.events.open(directory / "events").query("a").to_table()["n"].to_pylist()
+    return sorted(found)
+
+
 def names(kept: Kept) -> tuple[str, ...]:
     return tuple(one.name for one in kept.table.indexes.list())
 
@@ -244,7 +303,16 @@ def write(table: weir.Table) -> None:
 
 
 SCENES = {
-    scene.__name__: scene for scene in (full, full_for_indexes, full_for_temporary_files, read_only, not_ours)
+    scene.__name__: scene
+    for scene in (
+        full,
+        full_for_indexes,
+        full_for_a_service,
+        full_for_events,
+        full_for_temporary_files,
+        read_only,
+        not_ours,
+    )
 }
 
 if __name__ == "__main__":

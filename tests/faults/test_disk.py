@@ -38,7 +38,17 @@ def play(scene: str, directory: Path, *before: str) -> None:
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("scene", ["full", "full_for_indexes", "full_for_temporary_files", "read_only"])
+@pytest.mark.parametrize(
+    "scene",
+    [
+        "full",
+        "full_for_indexes",
+        "full_for_a_service",
+        "full_for_events",
+        "full_for_temporary_files",
+        "read_only",
+    ],
+)
 def test_disk(scene: str, tmp_path: Path) -> None:
     way = mounting()
     if way is None:

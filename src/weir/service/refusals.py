@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from weir.errors import (
     BackpressureError,
     ConflictError,
+    CorruptionError,
+    DiskFullError,
     FencedError,
     FilterError,
     InputError,
@@ -97,6 +99,16 @@ def refusal_of(error: BaseException) -> Refusal | None:
         return Refusal(400, "snapshot_expired", "the state that was asked for is not kept any more")
     if isinstance(error, ReadCancelledError):
         return Refusal(503, "deadline", "the request timed out", 1)
+    if isinstance(error, CorruptionError):
+        # Which object it is stands in its location, and is for operators.
+        return Refusal(
+            500,
+            "corruption",
+            "what is stored is damaged, or does not belong to the rest: weir verify says what it is, and "
+            "weir repair mends what it can",
+        )
+    if isinstance(error, DiskFullError):
+        return Refusal(507, "insufficient_storage", "the disk of the service is full", 10)
     if isinstance(error, StorageError):
         return Refusal(503, "storage_unavailable", "the storage did not answer", 2)
     return None

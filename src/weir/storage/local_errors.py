@@ -6,9 +6,9 @@ import errno
 import re
 from types import TracebackType
 
-from weir.errors import StorageError
+from weir.errors import DiskFullError, StorageError
 
-__all__ = ["hint_for", "reporting", "storage_error"]
+__all__ = ["hint_for", "kind_of", "reporting", "storage_error"]
 
 _HINTS: dict[int, str] = {
     errno.ENOSPC: "Free some space on the disk, then try again; nothing was changed",
@@ -52,10 +52,26 @@ def hint_for(error: BaseException) -> str | None:
     >>> hint_for(OSError("LanceError(IO): Read-only file system (os error 30)"))
     'The filesystem is mounted read-only: remount it or choose another location'
     """
+    number = _number(error)
+    return None if number is None else _HINTS.get(number)
+
+
+def kind_of(error: BaseException) -> type[StorageError]:
+    """Return which error to raise for a failure of the operating system, or one that a library passes on.
+
+    Examples
+    --------
+    >>> kind_of(OSError("LanceError(IO): No space left on device (os error 28)")).__name__
+    'DiskFullError'
+    """
+    return DiskFullError if _number(error) in (errno.ENOSPC, errno.EDQUOT) else StorageError
+
+
+def _number(error: BaseException) -> int | None:
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := _NUMBER.search(str(error))):
         number = int(found[1])
-    return None if number is None else _HINTS.get(number)
+    return number
 
 
 def storage_error(error: OSError, what: str, where: str) -> StorageError:
@@ -72,7 +88,7 @@ def storage_error(error: OSError, what: str, where: str) -> StorageError:
     """
     reason = error.strerror or str(error)
     hint = _HINTS.get(error.errno or 0, _DEFAULT_HINT)
-    return StorageError(f"{what} failed: {reason}", where=where, hint=hint)
+    return kind_of(error)(f"{what} failed: {reason}", where=where, hint=hint)
 
 
 class reporting:  # noqa: N801  (reads as a verb: "with reporting(...)")

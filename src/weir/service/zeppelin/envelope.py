@@ -24,8 +24,11 @@ _CODES = {
     "concurrency": ("CONCURRENCY_LIMIT", None),
     "snapshot_expired": ("POINT_IN_TIME_NOT_RETAINED", None),
     "storage_unavailable": ("STORAGE_ERROR", None),
+    "storage_replaced": ("STORAGE_ERROR", None),
+    "insufficient_storage": ("STORAGE_ERROR", None),
     "deadline": ("REQUEST_TIMEOUT", None),
     "internal": ("INTERNAL_ERROR", None),
+    "corruption": ("INTERNAL_ERROR", None),
     "stopping": ("CONFLICT_RETRY", None),
     "read_only": ("forbidden", None),
 }
