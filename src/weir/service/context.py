@@ -272,6 +272,36 @@ class Service:
                 return f"the loop of {name} has ended"
         return "" if self.owners is None else self.owners.members.trouble()
 
+    @property
+    def has_other_storage(self) -> bool:
+        """Whether the storage is not the one that was served, as far as known."""
+        return self.owners is not None and self.owners.members.is_elsewhere
+
+    @property
+    def ends_streams(self) -> bool:
+        """Whether answers that go on for long have to end."""
+        return self.is_stopping or self.has_other_storage
+
+    def check_storage(self) -> None:
+        """Refuse requests if the storage is not the one that was served.
+
+        What this process knows of its namespaces is of the former one, and would be answered as if it were
+        there.
+
+        Raises
+        ------
+        Refusal
+            503.
+        """
+        if self.has_other_storage:
+            raise Refusal(
+                503,
+                "storage_replaced",
+                "the storage is not the one that was served. If a backup was put in its place, this process "
+                "has to be started again",
+                10,
+            )
+
     def admin(self, call: Call) -> None:
         """Refuse callers that are not administrators."""
         if not call.key.is_admin:

@@ -103,6 +103,7 @@ class Dispatch:
                         if self._service.is_stopping:
                             raise Refusal(503, "stopping", "the process is about to end", 1)
                         if not open:
+                            self._service.check_storage()
                             call.key = await self._service.caller(request)
                             self._service.rates.take(call.key.id)
                         async with (
@@ -169,10 +170,11 @@ class Dispatch:
             refusal = Refusal(400, "client_gone", "the client disconnected before the body arrived")
         else:
             refusal = refusal_of(error)
-        if refusal is None:
+        if refusal is None or refusal.code == "corruption":
             _log.error(
                 "request failed", exc_info=error, extra={"event_fields": {"request_id": call.request_id}}
             )
+        if refusal is None:
             refusal = Refusal(500, "internal", f"the service failed; request {call.request_id}")
         self._telemetry.refused.labels(refusal.code).inc()
         if refusal.status == 403 and call.key is not ANYBODY:

@@ -67,6 +67,8 @@ class Upkeep:
         while not self._stopping.is_set():
             self._hurried.wait(self._interval)
             self._hurried.clear()
+            if self._service.has_other_storage:
+                continue
             for work in (
                 self._look_after_own,
                 self._collect,

@@ -238,10 +238,10 @@ class _Calls:
                     yield f"{place}event: batch\ndata: {rows}\n\n".encode()
                 self._telemetry.rows_returned.inc(batch.rows.num_rows)
                 spoke = time.monotonic()
-                if self._service.is_stopping or not await self._service.is_good(call.key):
+                if self._service.ends_streams or not await self._service.is_good(call.key):
                     return
             pause = _SECONDS_BETWEEN[0] if gave else min(2 * pause, _SECONDS_BETWEEN[1])
-            if not follow or self._service.is_stopping or await request.is_disconnected():
+            if not follow or self._service.ends_streams or await request.is_disconnected():
                 return
             if not await self._service.is_good(call.key):
                 return

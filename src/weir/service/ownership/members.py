@@ -2,7 +2,8 @@
 
 Each has one object, ``processes/{id}.json``. The id is also the name under which a process holds its leases.
 The root is still the one being served as long as the object ``root`` is the one found at the start: an
-unmounted disk leaves an empty directory, and writes to it would be lost.
+unmounted disk leaves an empty directory, and writes to it would be lost. A backup that is put in the place of
+the root has another one, even where all of it is copied: it was stored later.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import uuid4
 
-from weir.errors import ObjectExistsError, ObjectNotFoundError, WeirError
+from weir.errors import DiskFullError, ObjectExistsError, ObjectNotFoundError, WeirError
 from weir.storage.interface import ObjectStore
 
 __all__ = ["Member", "Members"]
@@ -77,7 +79,7 @@ class Members:
         self._read: dict[str, tuple[str, Member]] = {}
         self._suspects: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._root: str | None = None
+        self._root: tuple[str, datetime] | None = None
         self._is_elsewhere = False
         self._said_at = 0.0
 
@@ -113,6 +115,11 @@ class Members:
         """Whether the announcements still succeed."""
         return self._thread.is_alive()
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the storage is not the one found at the start, as of a few seconds ago."""
+        return self._is_elsewhere
+
     def trouble(self) -> str:
         """Return why this process cannot work with the storage; empty if it can."""
         if self._is_elsewhere:
@@ -121,9 +128,10 @@ class Members:
             return "the storage does not answer"
         return ""
 
-    def _root_now(self) -> str | None:
+    def _root_now(self) -> tuple[str, datetime] | None:
         meta = self._store.head(_ROOT)
-        return None if meta is None else meta.version
+        # An object store gives equal contents one version.
+        return None if meta is None else (meta.version, meta.last_modified)
 
     def live(self) -> tuple[Member, ...]:
         """Return the live processes, as of at most a second ago, always including this one."""
@@ -199,6 +207,9 @@ class Members:
         while not self._stopping.wait(_SECONDS_BETWEEN):
             try:
                 self._say()
+            except DiskFullError:
+                # It can be read still, and that is what readiness is about; writes are told.
+                self._said_at = time.monotonic()
             except WeirError as error:
                 _log.warning("a process could not say that it lives", exc_info=error)
 
