@@ -70,7 +70,8 @@ def _recorded(store: ObjectStore, path: str, batch_id: int) -> tuple[StreamRecor
         query_id = path.rpartition("/")[2].removesuffix(".json")
         raise InputError(
             f"the streaming query {query_id} is at batch {batch_id}, and none of its batches is in this "
-            "table: its checkpoint belongs to another table, or the table was created again",
+            "table: its checkpoint belongs to another table, or the table was created again, or a backup of "
+            "before it began was put in its place",
             where=store.uri,
             hint="Start the query with a separate checkpoint for every table",
         ) from None
