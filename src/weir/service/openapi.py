@@ -29,6 +29,7 @@ _STATUSES = {
     "429": "Too many requests, or too much to merge: try again after Retry-After.",
     "501": "A feature that is left out, by its name.",
     "503": "Not at this moment: try again after Retry-After.",
+    "507": "The disk is full: try again after Retry-After.",
 }
 
 
