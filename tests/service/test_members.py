@@ -81,9 +81,13 @@ def test_a_disk_that_is_gone_is_not_written_to_and_is_told(
 
 def test_a_backup_in_the_place_of_the_root_is_told(tmp_path: Path, store: LocalStore, here: Members) -> None:
     shutil.copytree(tmp_path / "root", tmp_path / "backup")
+    said = f"processes/{here.here.id}.json"
+    then = (tmp_path / "backup" / said).read_bytes()
+    until(lambda: (tmp_path / "root" / said).read_bytes() != then)
     assert not here.trouble()
-    shutil.rmtree(tmp_path / "root")
-    shutil.copytree(tmp_path / "backup", tmp_path / "root")
+    (tmp_path / "root").rename(tmp_path / "former")
+    # An announcement may be on its way.
+    shutil.copytree(tmp_path / "backup", tmp_path / "root", dirs_exist_ok=True)
     until(lambda: here.is_elsewhere)
 
 

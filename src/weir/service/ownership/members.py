@@ -3,7 +3,7 @@
 Each has one object, ``processes/{id}.json``. The id is also the name under which a process holds its leases.
 The root is still the one being served as long as the object ``root`` is the one found at the start: an
 unmounted disk leaves an empty directory, and writes to it would be lost. A backup that is put in the place of
-the root has another one, even where all of it is copied: it was stored later.
+the root has another one, or an earlier announcement of this process.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Members:
         self._suspects: dict[str, float] = {}
         self._lock = threading.Lock()
         self._root: tuple[str, datetime] | None = None
+        self._said: frozenset[bytes] = frozenset()
         self._is_elsewhere = False
         self._said_at = 0.0
 
@@ -197,11 +198,26 @@ class Members:
 
     def _say(self) -> None:
         here = self.here
-        content = {"url": here.url, "host": here.host, "process_id": here.process_id, "said": uuid4().hex}
-        self._is_elsewhere = self._root_now() != self._root
+        self._is_elsewhere = self._root_now() != self._root or not self._is_as_left()
         if not self._is_elsewhere:
-            self._store.put(_path(here.id), json.dumps(content).encode())
+            fields = {"url": here.url, "host": here.host, "process_id": here.process_id, "said": uuid4().hex}
+            content = json.dumps(fields).encode()
+            # Of one that fails it is not known whether it was stored.
+            self._said |= {content}
+            self._store.put(_path(here.id), content)
+            self._said = frozenset((content,))
         self._said_at = time.monotonic()
+
+    def _is_as_left(self) -> bool:
+        """Whether the last announcement is there: a backup has an earlier one, or none.
+
+        A copy may keep all times, and get the numbers of the files that it replaces.
+        """
+        try:
+            return not self._said or bytes(self._store.get(_path(self.here.id))) in self._said
+        except ObjectNotFoundError:
+            # Others forget who has been silent for long.
+            return True
 
     def _run(self) -> None:
         while not self._stopping.wait(_SECONDS_BETWEEN):
