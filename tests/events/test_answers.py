@@ -14,7 +14,6 @@ from weir.errors import InputError, OptionError, QueryError, TableError
 from weir.events.durations import parse_duration
 from weir.events.result import Result
 from weir.events.store import EventStore
-from weir.format.snapshot_token import SnapshotToken
 from weir.read.scan import Scan
 from weir.table.table import Table
 
@@ -92,26 +91,18 @@ def test_an_answer_knows_of_the_types_of_all_that_it_reads(
     store.remember("rows", "QUERY order")
     store.remember("groups", "QUERY order COUNT, MAX n BY side")
     with weir.events.open(store.path) as other:
-        scan, snapshot = Table.scan, Table.snapshot
+        scan = Table.scan
 
-        def define() -> None:
+        def late(table: Table, *arguments: Any, **options: Any) -> Scan:
             monkeypatch.undo()
             other.define("order", {"n": "float | null", "side": "string | null", "note": "string | null"})
             other.define("refund", {"n": "int", "why": "string"})
             with other.writer(hold=False) as writer:
                 writer.append("order", "u", {"n": 2.5, "side": "left", "note": "new"})
                 writer.append("refund", "u", {"n": 7, "why": "broken"})
-
-        def scan_late(table: Table, *arguments: Any, **options: Any) -> Scan:
-            define()
             return scan(table, *arguments, **options)
 
-        def snapshot_late(table: Table, **options: Any) -> SnapshotToken:
-            define()
-            return snapshot(table, **options)
-
-        monkeypatch.setattr(Table, "scan", scan_late)
-        monkeypatch.setattr(Table, "snapshot", snapshot_late)
+        monkeypatch.setattr(Table, "scan", late)
         found = READS[read](store, tmp_path / "first")
         assert Table.scan is scan
         with weir.events.open(store.path) as afresh:

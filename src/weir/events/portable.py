@@ -87,8 +87,7 @@ def export_events(
     types : mapping of str to EventType
         The types.
     parts_of : callable
-        Yields the events of a type in the order of their ids, a file's :data:`FILE_ROWS` at a time, all of
-        one snapshot.
+        Yields the events of a type in the order of their ids, :data:`FILE_ROWS` of a file at a time.
     format : str
         ``"parquet"`` or ``"snp"``.
     options : mapping

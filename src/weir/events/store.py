@@ -92,7 +92,7 @@ from weir.events.query.sql import ConditionPlan, SqlPlan
 from weir.events.result import Result
 from weir.events.saving import Saving
 from weir.events.subscriptions import Subscription
-from weir.events.visibility import arrived_after, ids_between, of_context, scan_events
+from weir.events.visibility import arrived_after, ids_between, ids_by_type, of_context, scan_events
 from weir.events.writer import EventWriter
 from weir.events.zones import build_indexes
 from weir.storage.interface import ObjectStore
@@ -956,7 +956,7 @@ class EventStore:
     # --- Export and restore ----------------------------------------------------------------------
 
     def export(self, folder: str | Path, format: str = "parquet") -> ExportReport:
-        """Export all events to files, from one snapshot.
+        """Export all events to files: those of one snapshot, unless they are erased meanwhile.
 
         After a crash the call can be repeated, and writes what is missing.
 
@@ -981,17 +981,15 @@ class EventStore:
                 "an event store is there", where=target.uri, hint="Export to a folder of its own"
             )
 
-        newest, now = partial(self._catalog, True), now_micros()
-        token, catalog = read_with_catalog(newest(), newest, lambda _: self._table.snapshot())
+        newest = partial(self._catalog, True)
+        # Events do not change: which there are says what is exported, whenever each is read.
+        ids, catalog = read_with_catalog(newest(), newest, partial(ids_by_type, self._table))
 
         def parts_of(kind: EventType) -> Iterator[pa.Table]:
             plan = ReplayPlan.of(self._table, catalog, [kind])
-            return replace(plan, now=now, at=token).in_parts(FILE_ROWS)
+            return plan.in_parts(ids.get(kind.name, np.array([], np.int64)), FILE_ROWS)
 
-        try:
-            return export_events(target, catalog.types, parts_of, format, catalog.options)
-        finally:
-            self._table.release(token)
+        return export_events(target, catalog.types, parts_of, format, catalog.options)
 
     def restore(self, folder: str | Path) -> ExportReport:
         """Import the events and types of an export into the store, with their ids.

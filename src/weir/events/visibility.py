@@ -10,9 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, functions, lit
 from datafusion.unparser import Dialect, Unparser
+from numpy.typing import NDArray
 
 from weir.events.catalog import Catalog, Floor
 from weir.events.field_types import INSTANT
@@ -29,6 +32,7 @@ __all__ = [
     "events_scan",
     "filter_text",
     "ids_between",
+    "ids_by_type",
     "instant",
     "is_readable_instant",
     "of_context",
@@ -245,3 +249,13 @@ def scan_events(
 ) -> pa.Table:
     """Return visible rows of the events table that meet some conditions."""
     return events_scan(table, catalog, columns, conditions).to_table()
+
+
+def ids_by_type(table: Table, catalog: Catalog) -> dict[str, NDArray[np.int64]]:
+    """Return the ids of the visible events of every type that has any, ascending, all of one snapshot."""
+    found: dict[str, list[NDArray[np.int64]]] = {}
+    for batch in events_scan(table, catalog, ["event_id", "event_type"], []).to_batches():
+        ids, types = batch.column(0).to_numpy(), batch.column(1)
+        for name in pc.unique(types).to_pylist():
+            found.setdefault(name, []).append(ids[pc.equal(types, name).to_numpy(zero_copy_only=False)])
+    return {name: np.sort(np.concatenate(parts)) for name, parts in found.items()}

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import Expr
+from numpy.typing import NDArray
 
 from weir.events.catalog import Catalog
 from weir.events.clock import HybridClock
@@ -31,7 +32,6 @@ from weir.events.visibility import (
     timestamp_from,
     visible,
 )
-from weir.format.snapshot_token import SnapshotToken
 from weir.read.scan import Scan
 from weir.table.table import Table
 
@@ -136,10 +136,6 @@ class ReplayPlan:
         The fields the bounds apply to; None for the timestamp.
     warnings : tuple of str
         What the query ignored.
-    now : int, optional
-        The instant at which retention is judged. Default: when it is read.
-    at : SnapshotToken, optional
-        The snapshot to read. Default: the current state.
     """
 
     table: Table
@@ -151,8 +147,6 @@ class ReplayPlan:
     until: int | None
     using: tuple[tuple[EventType, Column], ...] | None
     warnings: tuple[str, ...]
-    now: int | None = None
-    at: SnapshotToken | None = None
 
     @classmethod
     def of(
@@ -227,7 +221,10 @@ class ReplayPlan:
             seen = after.least(int(self.catalog.options["buckets"]))
             if seen is not None:
                 conditions.append(arrived_after(seen))
-        return self._scan(columns, conditions)
+        condition = all_of(conditions)
+        return self.table.scan(
+            columns, filter=None if condition is None else filter_text(condition, self.table.schema)
+        )
 
     def _conditions(self) -> list[Expr]:
         types = {kind.name for kind in self.types}
@@ -238,12 +235,7 @@ class ReplayPlan:
             found.append(of_context(self.context))
         if self.using is None:
             found += timestamp_from("timestamp", self.since, self.until)
-        return [*found, *visible(self.catalog, types, self.now)]
-
-    def _scan(self, columns: list[str], conditions: list[Expr]) -> Scan:
-        condition = all_of(conditions)
-        filter = None if condition is None else filter_text(condition, self.table.schema)
-        return self.table.scan(columns, filter=filter, at=self.at)
+        return [*found, *visible(self.catalog, types)]
 
     def run(self, clock: HybridClock) -> pa.Table:
         """Return the result."""
@@ -255,15 +247,22 @@ class ReplayPlan:
         """Return the rows of the events table, in the order of their ids; with ids, of those between them."""
         return self.bounded(self.scan(ids=ids).to_table()).sort_by("event_id")
 
-    def in_parts(self, size: int) -> Iterator[pa.Table]:
-        """Yield the result in parts of at most so many events, one after the other.
+    def in_parts(self, ids: NDArray[np.int64], size: int) -> Iterator[pa.Table]:
+        """Yield the result in parts of so many events, one after the other.
 
-        A part at a time is in memory, and of all events their ids.
+        Parameters
+        ----------
+        ids : int64 array
+            The events, ascending. Those that are erased meanwhile are left out.
+        size : int
+            Events of a part, which are in memory at a time.
         """
-        ids = np.sort(self._scan(["event_id"], self._conditions()).to_table().column(0).to_numpy())
         for start in range(0, len(ids), size):
             part = ids[start : start + size]
-            yield merged_rows(self.rows((int(part[0]), int(part[-1]))), self.types, self.columns)
+            rows = self.rows((int(part[0]), int(part[-1])))
+            # The clock of another process may be behind: it has written between these since.
+            rows = rows.filter(pc.is_in(rows.column("event_id"), pa.array(part)))
+            yield merged_rows(rows, self.types, self.columns)
 
     def bounded(self, rows: pa.Table) -> pa.Table:
         """Return the rows of the scan within the time bounds."""
