@@ -52,6 +52,8 @@ def ids(table: weir.Table) -> list[int]:
         *("a = 1", "A = -1", "T.a = 1", "t.A = -1", "ID = 1"),
         *("s.x = 1", "S.X = 1", "t.S.x = 1", "s.Y.z = 1 AND id = 1", "t.s.y.z = 1 AND id = 1"),
         *("s.y.DEEP.b.c = 2 AND id = 1", "t.s.y.DEEP.b.c = 2 AND id = 1", "l[0].x = 1", "s.two = 1"),
+        *("s['x'] = 1", "S['y']['Z'] = 1 AND id = 1", "l[0]['x'] = 1", "s.y['deep'].b['C'] = 2 AND id = 1"),
+        *("s['x'] / 2 = 0.5", "s['y']['deep']['b']['c'] = 2 AND id = 1"),
     ],
 )
 def test_rows_are_found_by_the_column_that_is_meant(
@@ -103,7 +105,7 @@ def test_the_names_of_a_merge() -> None:
 
 
 def test_fields_of_values_that_have_none_keep_their_names() -> None:
-    for text in ("a.x = 1", "a[0].x = 1", "s['x'] = 1", "m.x = 1"):
+    for text in ("a.x = 1", "a[0].x = 1", "a['x'] = 1", "m.x = 1"):
         parsed = sqlglot.parse_one(text, read=PassedOn)
         assert isinstance(parsed, exp.Expression)
         assert with_own_fields(parsed, SCHEMA) == parsed

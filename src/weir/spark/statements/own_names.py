@@ -13,6 +13,10 @@ from weir.spark.statements.expressions import column_type
 __all__ = ["own_name", "with_own_fields"]
 
 
+_COLUMN_PARTS = ("this", "table", "db", "catalog")
+"""The names of a column and of the columns it is in, the innermost first."""
+
+
 def own_name(name: str, names: Iterable[str]) -> str | None:
     """Return one of some names as it is written there; None if it is not among them.
 
@@ -91,9 +95,24 @@ def _follow(part: exp.Expr, kind: pa.DataType | None) -> None:
         return
     if isinstance(above, exp.Dot) and isinstance(above.expression, exp.Identifier):
         _follow(above, _renamed(above.expression, kind))
+    elif isinstance(above, exp.Bracket) and pa.types.is_struct(kind):
+        name = above.expressions[0]
+        if len(above.expressions) == 1 and name.is_string:
+            # Not an element: what is in brackets is the name of a field.
+            field = exp.to_identifier(name.name, quoted=True)
+            inside = _renamed(field, kind)
+            _follow(above.replace(_field_of(part, field)), inside)
     elif isinstance(above, exp.Bracket):
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
         _follow(above, kind.value_type if is_list else kind.item_type if pa.types.is_map(kind) else None)
+
+
+def _field_of(part: exp.Expr, field: exp.Identifier) -> exp.Expr:
+    """Return the field of a value: of a column as long as there are names for it."""
+    names = [*part.parts, field] if isinstance(part, exp.Column) else []
+    if not 0 < len(names) <= len(_COLUMN_PARTS):
+        return exp.Dot(this=part.copy(), expression=field)
+    return exp.Column(**dict(zip(_COLUMN_PARTS, (one.copy() for one in reversed(names)), strict=False)))
 
 
 def _renamed(field: exp.Expr, kind: pa.DataType | None) -> pa.DataType | None:
