@@ -91,6 +91,17 @@ def test_a_backup_in_the_place_of_the_root_is_told(tmp_path: Path, store: LocalS
     until(lambda: here.is_elsewhere)
 
 
+def test_a_backup_from_before_the_process_is_told(store: LocalStore, here: Members) -> None:
+    """Also where the root's own mark looks as it did: the announcement is missing."""
+    said = f"processes/{here.here.id}.json"
+
+    def is_told_without_it() -> bool:
+        store.delete([said])  # again where one was on its way
+        return here.is_elsewhere
+
+    until(is_told_without_it)
+
+
 def test_a_backup_on_an_object_store_is_told(s3_endpoint: S3Endpoint, store: LocalStore) -> None:
     objects = open_store(s3_endpoint.new_uri("root"), storage_options=s3_endpoint.options)
     members = Members(objects, "http://here", Members.new_id())

@@ -217,7 +217,7 @@ class Members:
             return not self._said or bytes(self._store.get(_path(self.here.id))) in self._said
         except ObjectNotFoundError:
             # Others forget who has been silent for long.
-            return True
+            return time.monotonic() - self._said_at > _SECONDS_FORGOTTEN / 2
 
     def _run(self) -> None:
         while not self._stopping.wait(_SECONDS_BETWEEN):
