@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,32 @@ def test_writers_are_fenced_when_they_renew_their_leases(tmp_path: Path, paused:
     with pytest.raises(FencedError):
         writer.upsert([{"id": 3, "name": "refused"}])
     assert names(weir.open(place)) == {1: "kept"}
+
+
+def test_nothing_bridges_a_gap_that_a_restore_has_left_in_the_log(tmp_path: Path) -> None:
+    """The process remembers the entries in it, and the one behind it is on the disk."""
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = weir.create(place, SCHEMA, primary_key="id", fsync=False)
+    writer = table.writer(flush_on_close=False, lease_ttl=1.5)
+    writer.upsert([{"id": 1, "name": "kept"}])
+    shutil.copytree(place, backup)
+    time.sleep(1.5)  # the lease is renewed meanwhile
+    for number in (2, 3):
+        writer.upsert([{"id": number, "name": "lost"}])
+    restore(backup, place)
+    with suppress(FencedError):
+        writer.upsert([{"id": 4, "name": "beyond the end"}])
+    time.sleep(1.5)
+    with pytest.raises(FencedError):
+        writer.upsert([{"id": 5, "name": "refused"}])
+    assert names(table) == names(weir.open(place)) == {1: "kept"}
+    with table.writer(takeover=True, flush_on_close=False) as another:
+        another.upsert([{"id": 6, "name": "after"}])
+    with pytest.raises(CorruptionError, match="cannot follow the one before it"):
+        names(table)
+    table.maintenance.repair()
+    default_context().cache.clear()
+    assert names(table) == names(weir.open(place)) == {1: "kept", 6: "after"}
 
 
 def test_a_paused_writer_takes_nothing_for_written_that_the_backup_lacks(tmp_path: Path) -> None:

@@ -387,9 +387,13 @@ class BaseTable:
     def _history(self) -> str:
         return _history(self._details, self._store)
 
+    def leave_history(self) -> None:
+        """Forget what this process knows of the table: a backup was restored in its place."""
+        begin_another(self._history, self._lineage)
+
     def begin_anew(self) -> BaseTable:
         """Open the table without cached knowledge: a backup was restored in its place."""
-        begin_another(self._history, self._lineage)
+        self.leave_history()
         return BaseTable.open(self._store)
 
     @property

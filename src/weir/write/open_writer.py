@@ -127,6 +127,7 @@ def _parts(
             spec_id=spec.spec_id,
             merge_engine=base.merge_engine,
             sort_by=base.sort_by or options.cluster_by,
+            on_restore=base.leave_history,
             versions=BaseVersions(lambda: columns.current().base, lambda: columns.newest().base),
         )
 

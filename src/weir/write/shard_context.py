@@ -119,6 +119,7 @@ class ShardContext:
         spec_id: int = 0,
         versions: BaseVersions | None = None,
         sort_by: tuple[str, ...] = (),
+        on_restore: Callable[[], None] | None = None,
     ) -> ShardContext:
         """Return a context; omitted parts follow from the options, and nothing is indexed."""
         options = options or WriterOptions()
@@ -132,7 +133,10 @@ class ShardContext:
             flusher,
             lease_terms
             or LeaseTerms(
-                options.lease_ttl, options.takeover, new_lease_owner(options.holder, options.address)
+                options.lease_ttl,
+                options.takeover,
+                new_lease_owner(options.holder, options.address),
+                on_restore=on_restore,
             ),
             heartbeat,
             unflushed

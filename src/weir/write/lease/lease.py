@@ -350,6 +350,8 @@ class ShardLease:
             )
         if stored.write_id not in {self._held.write_id, *self._in_doubt}:
             # Nobody but us writes it while it is ours, and this is an older state of it.
+            if self._terms.on_restore is not None:
+                self._terms.on_restore()
             raise self._end(
                 self._error("is not what was stored last: a backup was restored in place of the table")
             )

@@ -8,6 +8,7 @@ their difference; if they are wrong by more, the time without a renewal decides.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -38,12 +39,15 @@ class LeaseTerms:
         Who takes them. Default: a new holder of this process.
     clock : Clock
         Tells the time. Default: the clocks of this machine.
+    on_restore : callable, optional
+        Called when a lease shows that a backup was put in the place of the table.
     """
 
     ttl: float = 300.0
     takeover: bool = False
     holder: LeaseOwner = field(default_factory=new_lease_owner)
     clock: Clock = SYSTEM_CLOCK
+    on_restore: Callable[[], None] | None = None
 
 
 def lease_state(found: Lease | None, clock: Clock = SYSTEM_CLOCK) -> str:
