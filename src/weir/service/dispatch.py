@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from weir.service.answers import json_answer
 from weir.service.body import HeldBody
@@ -36,6 +37,17 @@ class Envelope(Protocol):
     def __call__(self, refusal: Refusal, request_id: str) -> object:
         """Return the content of the response."""
         ...
+
+
+class _Endpoint:
+    """The end of a route: all errors are answered before, so that nothing has to be caught around it."""
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answer(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 class Dispatch:
@@ -127,7 +139,7 @@ class Dispatch:
 
         summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
         self.declared.append(Declared(path, method, summary, open, self._refused_type, shape or Shape()))
-        return Route(path, answer, methods=[method])
+        return Route(path, _Endpoint(answer), methods=[method])
 
     async def _passed_on(self, request: Request, call: Call) -> Response | None:
         """Return the response of the process that writes the namespace; None if that is this one."""

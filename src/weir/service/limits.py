@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from contextlib import AbstractAsyncContextManager
-
-import anyio
 
 from weir.service.refusals import Refusal
 
@@ -32,7 +31,7 @@ class Concurrency:
         self._most = most
         self._at_once = at_once
         self._running: dict[str, int] = {}
-        self._turns: dict[str, anyio.CapacityLimiter] = {}
+        self._turns: dict[str, asyncio.Semaphore] = {}
         self._lock = threading.Lock()
 
     def one(self, place: str) -> AbstractAsyncContextManager[None]:
@@ -45,7 +44,7 @@ class Concurrency:
         """
         return _Turn(self, place)
 
-    def _begin(self, place: str) -> anyio.CapacityLimiter:
+    def _begin(self, place: str) -> asyncio.Semaphore:
         with self._lock:
             running = self._running.get(place, 0)
             if running >= self._most:
@@ -53,7 +52,7 @@ class Concurrency:
             self._running[place] = running + 1
             turns = self._turns.get(place)
             if turns is None:
-                turns = self._turns[place] = anyio.CapacityLimiter(self._at_once)
+                turns = self._turns[place] = asyncio.Semaphore(self._at_once)
             return turns
 
     def _end(self, place: str) -> None:
@@ -75,17 +74,13 @@ class _Turn:
     async def __aenter__(self) -> None:
         self._turns = turns = self._concurrency._begin(self._place)
         try:
-            try:
-                # Where nobody waits, to let others go first would take time for nothing.
-                turns.acquire_on_behalf_of_nowait(self)
-            except anyio.WouldBlock:
-                await turns.acquire_on_behalf_of(self)
+            await turns.acquire()  # where nobody waits, nobody else goes first
         except BaseException:
             self._concurrency._end(self._place)
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        self._turns.release_on_behalf_of(self)
+        self._turns.release()
         self._concurrency._end(self._place)
 
 
