@@ -16,7 +16,7 @@ from weir.log.manifest_store import commit_manifest, list_shards, read_latest_ma
 from weir.storage.local import LocalStore
 from weir.write.decision.decide import decide
 from weir.write.fencing import let_go_of
-from weir.write.flush.flush import write_memtable
+from weir.write.flush.flush import flush_memtable
 
 
 def test_what_a_fenced_writer_has_let_go_of_is_not_taken_for_absent(
@@ -28,7 +28,7 @@ def test_what_a_fenced_writer_has_let_go_of_is_not_taken_for_absent(
     def flush_late(*arguments: object, **keywords: object) -> object:
         begun.set()
         assert may_end.wait(60)
-        return write_memtable(*arguments, **keywords)  # type: ignore[arg-type]
+        return flush_memtable(*arguments, **keywords)  # type: ignore[arg-type]
 
     def decide_late(*arguments: object) -> object:
         before = unflushed()
@@ -42,7 +42,7 @@ def test_what_a_fenced_writer_has_let_go_of_is_not_taken_for_absent(
         let_go_of(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr("weir.write.fencing.let_go_of", let_go_late)
-    monkeypatch.setattr("weir.write.memtable.memtable_set.write_memtable", flush_late)
+    monkeypatch.setattr("weir.write.memtable.memtable_set.flush_memtable", flush_late)
     monkeypatch.setattr("weir.write.shard_writer.decide", decide_late)
     engine = weir.Engine(maintenance="off")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import lance
 import pyarrow as pa
@@ -16,7 +15,7 @@ from weir.errors import BackpressureError, CorruptionError, FencedError, Storage
 from weir.format import layout
 from weir.format.bloom_filter import BloomFilter
 from weir.format.key_hash import hash_keys
-from weir.log.manifest_store import commit_manifest, read_latest_manifest
+from weir.log.manifest_store import read_latest_manifest
 from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
@@ -90,82 +89,6 @@ def test_writes_go_on_while_a_flush_runs(
     release.set()
     writer.flush()
     assert [generation for generation, _ in listed(store)] == [1, 2]
-
-
-class _TwoFlushes:
-    """Holds up the first flush when its rows are written, and counts how often rows are."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.held, self.release = threading.Event(), threading.Event()
-        self.written = 0
-        self.fails = False
-        self._reach = failpoint.reach
-        monkeypatch.setattr(failpoint, "reach", self)
-
-    def __call__(self, name: str) -> None:
-        if name == "flush.after_data" and not self.held.is_set():
-            self.held.set()
-            assert self.release.wait(60)
-            if self.fails:
-                raise FailpointError("the first flush fails")
-        if name == "flush.after_key_index":
-            self.written += 1
-        self._reach(name)
-
-    def begun(self, store: LocalStore, open_writer: OpenWriter) -> ShardWriter:
-        """Return a writer with two full MemTables: the second is written, while the first is held up."""
-        writer = open_writer(store, max_memtable_rows=2)
-        writer.submit(rows((1, "a"), (2, "b"))).result()
-        assert self.held.wait(60)
-        writer.submit(rows((2, "c"), (3, "d"))).result()
-        wait_until(lambda: self.written == 1)
-        return writer
-
-
-def test_the_next_memtable_is_written_beside_a_flush_and_published_after_it(
-    store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushes = _TwoFlushes(monkeypatch)
-    writer = flushes.begun(store, open_writer)
-    assert listed(store) == []
-    flushes.release.set()
-    writer.flush()
-    found = [(number, table.column("id").to_pylist()) for number, table in listed(store)]
-    assert found == [(1, [1, 2]), (2, [2, 3])]
-    assert flushes.written == 2
-
-
-def test_when_a_flush_fails_what_was_written_beside_it_waits_for_its_turn(
-    store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushes = _TwoFlushes(monkeypatch)
-    flushes.fails = True
-    writer = flushes.begun(store, open_writer)
-    flushes.release.set()
-    wait_until(lambda: isinstance(writer._memtables.flush_error, FailpointError))
-    assert listed(store) == []
-    assert writer.unflushed_rows == 4
-    writer.flush()
-    assert [number for number, _ in listed(store)] == [1, 2]
-    assert flushes.written == 2
-    assert writer.unflushed_rows == 0
-
-
-def test_what_was_written_beside_the_flush_of_a_fenced_writer_is_not_published(
-    store: LocalStore, open_writer: OpenWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushes = _TwoFlushes(monkeypatch)
-    writer = flushes.begun(store, open_writer)
-    latest = read_latest_manifest(store, SHARD)
-    assert latest is not None
-    claimed = replace(latest, version=latest.version + 1, writer_epoch=latest.writer_epoch + 1)
-    assert commit_manifest(store, claimed, after=latest) is not None
-    flushes.release.set()
-    wait_until(lambda: isinstance(writer._memtables.stopped, FencedError))
-    wait_until(lambda: writer.unflushed_rows == 0)
-    assert listed(store) == []
-    with pytest.raises(FencedError):
-        writer.flush()
 
 
 def has_to_wait(writer: ShardWriter) -> bool:

@@ -1,11 +1,10 @@
-"""Flushing a MemTable in two steps: its generation is written, then listed in the shard manifest."""
+"""Flushing a MemTable: writes the generation, then lists it in the shard manifest."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
@@ -22,11 +21,10 @@ from weir.log.manifest_store import (
 )
 from weir.storage.interface import ObjectStore
 from weir.write.claim import Claim
-from weir.write.flush.generation_rows import GenerationRows
 from weir.write.flush.generation_writer import write_generation
 from weir.write.memtable.memtable import MemTable
 
-__all__ = ["WrittenMemTable", "publish_memtable", "write_memtable"]
+__all__ = ["flush_memtable"]
 
 _log = get_logger(__name__)
 _WORTH_A_LOOK_BYTES = 4 * 1024 * 1024
@@ -34,29 +32,7 @@ _WORTH_A_LOOK_BYTES = 4 * 1024 * 1024
 as fast as that is answered, and the commit asks in any case."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenMemTable:
-    """What a MemTable was written as, before the shard manifest lists it.
-
-    Parameters
-    ----------
-    generation : FlushedGeneration or None
-        What the manifest will list; None if there are no rows, or a manifest lists them already.
-    known : ShardManifest or None
-        The newest manifest seen before the rows were written.
-    began : float
-        When writing began, on the monotonic clock.
-    published : ShardManifest or None, default None
-        The manifest that lists the rows already, by an earlier attempt that seemed to fail.
-    """
-
-    generation: FlushedGeneration | None
-    known: ShardManifest | None
-    began: float
-    published: ShardManifest | None = None
-
-
-def write_memtable(
+def flush_memtable(
     store: ObjectStore,
     claim: Claim,
     memtable: MemTable,
@@ -67,8 +43,11 @@ def write_memtable(
     known: ShardManifest | None = None,
     indexes: Callable[[], Sequence[GenerationIndex]] = tuple,
     urgency: Callable[[], float] = lambda: 1.0,
-) -> WrittenMemTable:
-    """Write the generation of a frozen MemTable. Nothing is published: that has to be done in order.
+) -> ShardManifest:
+    """Turn a frozen MemTable into a flushed generation of the shard.
+
+    Replay starts after the MemTable's last position from then on. A MemTable without rows (marks of writes
+    that have changed nothing) moves that position and lists no generation.
 
     Parameters
     ----------
@@ -87,63 +66,29 @@ def write_memtable(
     Raises
     ------
     FencedError
-        If the shard has been claimed with a higher epoch, as far as was looked.
-    """
-    began = time.monotonic()
-    with _counted_failures(store):
-        latest: ShardManifest | None = known or claim.manifest
-        generation: FlushedGeneration | None = None
-        try:
-            if latest is not None and memtable.nbytes > _WORTH_A_LOOK_BYTES:
-                latest = _refuse_needless_work(store, claim, memtable, latest)
-            if memtable.num_rows:
-                rows = memtable.rows(key_columns, merge_engine, sort_by)
-                generation = _written(store, claim, memtable, rows, key_columns, latest, indexes(), urgency)
-        except _AlreadyFlushedError as done:
-            return WrittenMemTable(None, None, began, done.manifest)
-        return WrittenMemTable(generation, latest, began)
-
-
-def publish_memtable(
-    store: ObjectStore,
-    claim: Claim,
-    memtable: MemTable,
-    written: WrittenMemTable,
-    *,
-    known: ShardManifest | None = None,
-) -> ShardManifest:
-    """List the generation of a MemTable in the manifest of its shard. All before it have to be listed.
-
-    Replay starts after the MemTable's last position from then on. A MemTable without rows (marks of writes
-    that have changed nothing) moves that position and lists no generation.
-
-    Parameters
-    ----------
-    known : ShardManifest, optional
-        As for :func:`write_memtable`.
-
-    Raises
-    ------
-    FencedError
         If the shard has been claimed with a higher epoch. The generation's directory is left behind
         as an orphan; the rows are in the WAL and the new owner replays them.
     """
     shard_id = claim.manifest.shard_id
     metrics = store.engine.metrics
-    with _counted_failures(store):
-        try:
-            if written.published is not None:
-                raise _AlreadyFlushedError(written.published)
-            seen = [one for one in (known or claim.manifest, written.known) if one is not None]
-            latest = max(seen, key=lambda one: one.version, default=None)
-            published = _published(store, claim, memtable, written.generation, latest)
-        except _AlreadyFlushedError as done:
-            _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
-            return done.manifest
+    began = time.monotonic()
+    try:
+        newest = known or claim.manifest
+        is_large = memtable.nbytes > _WORTH_A_LOOK_BYTES
+        latest = _refuse_needless_work(store, claim, memtable, newest) if is_large else newest
+        published = _flush(
+            store, claim, memtable, key_columns, merge_engine, sort_by, latest, indexes, urgency
+        )
+    except _AlreadyFlushedError as done:
+        _log.info("shard.flushed_before", shard=str(shard_id), generation=memtable.generation)
+        return done.manifest
+    except BaseException:
+        metrics.flush_failures.add()
+        raise
     metrics.flushes.add()
     store.engine.part(WrittenTables).changed(store)
     metrics.flushed_rows.add(memtable.num_rows)
-    metrics.flush_seconds.record(time.monotonic() - written.began)
+    metrics.flush_seconds.record(time.monotonic() - began)
     return published
 
 
@@ -155,53 +100,37 @@ class _AlreadyFlushedError(Exception):
         self.manifest = manifest
 
 
-@contextmanager
-def _counted_failures(store: ObjectStore) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        store.engine.metrics.flush_failures.add()
-        raise
-
-
-def _written(
+def _flush(
     store: ObjectStore,
     claim: Claim,
     memtable: MemTable,
-    rows: GenerationRows,
     key_columns: tuple[str, ...],
+    merge_engine: MergeEngine | None,
+    sort_by: tuple[str, ...],
     latest: ShardManifest | None,
-    indexes: Sequence[GenerationIndex],
+    indexes: Callable[[], Sequence[GenerationIndex]],
     urgency: Callable[[], float],
-) -> FlushedGeneration:
-    shard_id = claim.manifest.shard_id
-    try:
-        return write_generation(
-            store,
-            shard_id,
-            memtable.generation,
-            rows,
-            key_columns,
-            in_memory_bytes=memtable.nbytes,
-            indexes=indexes,
-            urgency=urgency,
-        )
-    except ObjectNotFoundError:
-        # Collection removes what a writer leaves unfinished once another one has the shard.
-        newest = read_latest_manifest(store, shard_id, known=latest)
-        if newest is not None:
-            _check(store, claim, memtable, newest)
-        raise
-
-
-def _published(
-    store: ObjectStore,
-    claim: Claim,
-    memtable: MemTable,
-    flushed: FlushedGeneration | None,
-    latest: ShardManifest | None,
 ) -> ShardManifest:
     shard_id = claim.manifest.shard_id
+    flushed: FlushedGeneration | None = None
+    if memtable.num_rows:
+        try:
+            flushed = write_generation(
+                store,
+                shard_id,
+                memtable.generation,
+                memtable.rows(key_columns, merge_engine, sort_by),
+                key_columns,
+                in_memory_bytes=memtable.nbytes,
+                indexes=indexes(),
+                urgency=urgency,
+            )
+        except ObjectNotFoundError:
+            # Collection removes what a writer leaves unfinished once another one has the shard.
+            newest = read_latest_manifest(store, shard_id, known=latest)
+            if newest is not None:
+                _check(store, claim, memtable, newest)
+            raise
 
     def publish(latest: ShardManifest) -> ShardManifest:
         _check(store, claim, memtable, latest)

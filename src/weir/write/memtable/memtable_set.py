@@ -1,8 +1,7 @@
 """The MemTables of one shard: the active one, those waiting for a flush, and the flushes.
 
-Flushes run in the background. While one MemTable is written, the next may be written beside it; they are
-published in their order. A failed one is retried by the next write that needs room; until it succeeds, the
-rows stay in the WAL and in memory.
+Flushes run in the background, one after the other. A failed one is retried by the next write that needs room;
+until it succeeds, the rows stay in the WAL and in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from weir.format.source import SourceMarks
 from weir.format.wal_entry import WalEntry
 from weir.log.wal import PositionedEntry, Wal
 from weir.write.claim import Claim
-from weir.write.flush.flush import WrittenMemTable, publish_memtable, write_memtable
+from weir.write.flush.flush import flush_memtable
 from weir.write.lease.lease import ShardLease
 from weir.write.memtable.memtable import MemTable
 from weir.write.shard_context import ShardContext
@@ -31,8 +30,6 @@ __all__ = ["MemTables"]
 _log = get_logger(__name__)
 _FLUSH_RETRY_SECONDS = 0.1
 _GIVE_BACK_FROM_BYTES = 1024 * 1024
-_FLUSHES_AT_ONCE = 2
-"""The library writes a generation with one processor most of the time."""
 
 
 class MemTables:
@@ -104,12 +101,7 @@ class MemTables:
         # Entered by itself: see GroupCommit.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        # The threads that flush, or are about to; a further one joins while there is something left to write.
-        self._flushing: set[object] = set()
-        self._joining = False
-        # The frozen MemTables that a thread has begun to write, by last position; None until that is done.
-        self._written: dict[int, WrittenMemTable | None] = {}
-        self._publishing = False
+        self._flushing: object | None = None
         self._flushes_awaited = 0
         self._dropped = False
         self._retry_flush_at = 0.0
@@ -234,7 +226,7 @@ class MemTables:
                 return
             deadline = time.monotonic() + self._options.backpressure_timeout
             while len(self._frozen) >= self._options.max_frozen_memtables:
-                if not self._flushing and time.monotonic() >= self._retry_flush_at:
+                if self._flushing is None and time.monotonic() >= self._retry_flush_at:
                     # The last attempt failed, and nothing else will start another.
                     self._start_flush()
                 remaining = deadline - time.monotonic()
@@ -270,7 +262,7 @@ class MemTables:
                 while self._frozen:
                     self.flush_error = None
                     self._start_flush()
-                    while self._flushing:
+                    while self._flushing is not None:
                         self._changed.wait()
                     if self.flush_error is not None:
                         raise self.flush_error
@@ -312,14 +304,14 @@ class MemTables:
         """Accept no more rows. If another writer has the shard, drop the existing ones."""
         with self._lock:
             self.stopped = self.stopped or error.again()
-            if isinstance(error, FencedError) and not self._flushing:
+            if isinstance(error, FencedError) and self._flushing is None:
                 self._drop()
             self._changed.notify_all()
 
     def wait_for_flush(self) -> None:
         """Wait for a flush that runs, however it ends."""
         with self._lock:
-            while self._flushing:
+            while self._flushing is not None:
                 self._changed.wait()
 
     def let_go(self) -> None:
@@ -389,7 +381,7 @@ class MemTables:
             return 1.0
         return self._unflushed.urgency
 
-    # What follows runs with `self._lock` held, except what the flusher runs, from `_flush_beside` on.
+    # What follows runs with `self._lock` held, except `_flush_frozen`, which the flusher runs.
 
     def _freeze(self) -> None:
         frozen = self._active
@@ -399,18 +391,15 @@ class MemTables:
         self._freeze_wanted = False
 
     def _start_flush(self) -> None:
-        if not self._frozen:
-            return
-        if self._flushing:
-            self._start_beside()
+        if self._flushing is not None or not self._frozen:
             return
         flushing = object()
         try:
-            self._flushing.add(flushing)
+            self._flushing = flushing
             self._flusher.submit(self._flush_frozen, flushing)
         except RuntimeError:
             # The process is about to end, and starts no threads any more.
-            self._flushing.discard(flushing)
+            self._flushing = None
             self.flush_error = WriterClosedError(
                 f"rows of shard {self._claim.manifest.shard_id} were not flushed, because the process ends",
                 where=self._store.uri,
@@ -418,49 +407,45 @@ class MemTables:
             )
         except BaseException:
             # Interrupted, perhaps with the flush on its way: it then finds that it is not wanted.
-            self._flushing.discard(flushing)
+            self._flushing = None
             raise
-
-    def _start_beside(self) -> None:
-        """Have another thread write the next MemTable beside a flush that runs, if that pays."""
-        if self._joining or not self._can_join():
-            return
-        self._joining = True
-        try:
-            self._flusher.submit(self._flush_beside)
-        except RuntimeError:
-            self._joining = False  # the flush that runs comes to it too
-        except BaseException:
-            self._joining = False
-            raise
-
-    def _can_join(self) -> bool:
-        # After a failure one at a time: another attempt should not leave more behind than it has to.
-        return (
-            0 < len(self._flushing) < _FLUSHES_AT_ONCE
-            and self.flush_error is None
-            and any(memtable.last_position not in self._written for memtable in self._frozen)
-        )
-
-    def _flush_beside(self) -> None:
-        flushing = object()
-        with self._lock:
-            self._joining = False
-            # Only now, with a thread: nobody should wait for one that has not begun.
-            if not self._can_join():
-                return
-            self._flushing.add(flushing)
-        self._flush_frozen(flushing)
 
     def _flush_frozen(self, flushing: object) -> None:
-        known, error = self.flush_error, None
+        with self._lock:
+            if self._flushing is not flushing:
+                return
+        error: BaseException | None = None
         try:
-            while (memtable := self._next_to_write(flushing, known)) is not None:
-                self._write(memtable)
+            while True:
+                with self._lock:
+                    if not self._frozen:
+                        break
+                    memtable = self._frozen[0]
+                self._lease.check_stored()
+                published = flush_memtable(
+                    self._store,
+                    self._claim,
+                    memtable,
+                    self._key_columns,
+                    merge_engine=self._merge_engine,
+                    sort_by=self._sort_by,
+                    known=self._newest_manifest,
+                    indexes=self._indexes,
+                    urgency=self._urgency,
+                )
+                with self._lock:
+                    self._newest_manifest = self._listing = published
+                    # A written generation can still be published: no other writer can claim the shard for it.
+                    self.sealed = published.status is ShardStatus.SEALED
+                    self._frozen.popleft()
+                    self._changed.notify_all()
+                # Readers look in the generation from now on.
+                self._wal.forget(range(memtable.first_position, memtable.last_position + 1))
+                self._unflushed.flushed(memtable.held_bytes)
+                if self._backlog is not None:
+                    self._backlog.listed(published)
                 large = memtable.held_bytes >= _GIVE_BACK_FROM_BYTES
                 del memtable
-                while self._publish_next():
-                    pass
                 if large:
                     # Memory freed here would otherwise stay with the allocator of this thread.
                     pa.default_memory_pool().release_unused()
@@ -470,91 +455,16 @@ class MemTables:
             _log.warning("shard.flush_failed", shard=str(self._claim.manifest.shard_id), error=str(failure))
         finally:
             with self._lock:
-                if error is not None:
-                    self.flush_error = error
-                    self._retry_flush_at = time.monotonic() + _FLUSH_RETRY_SECONDS
+                self._flushing = None
+                self.flush_error = error
+                self._retry_flush_at = time.monotonic() + _FLUSH_RETRY_SECONDS
                 if isinstance(error, FencedError):
                     self.stopped = self.stopped or error.again()
-                self._flushing.discard(flushing)
-                if isinstance(self.stopped, FencedError) and not self._flushing:
+                if isinstance(self.stopped, FencedError):
                     self._drop()
                 self._changed.notify_all()
             if isinstance(error, FencedError):
                 self._on_fenced()
-
-    def _next_to_write(self, flushing: object, known: BaseException | None) -> MemTable | None:
-        """Return the oldest MemTable that no thread has begun to write, for this one to write.
-
-        None too if a flush beside this one failed; ``known`` is what an earlier one failed of.
-        """
-        with self._lock:
-            if flushing not in self._flushing or isinstance(self.stopped, FencedError):
-                return None
-            if self.flush_error is not None and self.flush_error is not known:
-                return None
-            for memtable in self._frozen:
-                if memtable.last_position not in self._written:
-                    self._written[memtable.last_position] = None
-                    return memtable
-            return None
-
-    def _write(self, memtable: MemTable) -> None:
-        try:
-            self._lease.check_stored()
-            written = write_memtable(
-                self._store,
-                self._claim,
-                memtable,
-                self._key_columns,
-                merge_engine=self._merge_engine,
-                sort_by=self._sort_by,
-                known=self._newest_manifest,
-                indexes=self._indexes,
-                urgency=self._urgency,
-            )
-        except BaseException:
-            with self._lock:
-                self._written.pop(memtable.last_position, None)
-            raise
-        with self._lock:
-            self._written[memtable.last_position] = written
-
-    def _publish_next(self) -> bool:
-        """Publish the oldest MemTable; False if it is not written yet, or another thread publishes.
-
-        That one then comes to it too.
-        """
-        with self._lock:
-            if self._publishing or not self._frozen:
-                return False
-            memtable = self._frozen[0]
-            written = self._written.get(memtable.last_position)
-            if written is None:
-                return False
-            self._publishing = True
-        try:
-            self._lease.check()
-            published = publish_memtable(
-                self._store, self._claim, memtable, written, known=self._newest_manifest
-            )
-            with self._lock:
-                self._newest_manifest = self._listing = published
-                # A written generation can still be published: no other writer can claim the shard for it.
-                self.sealed = published.status is ShardStatus.SEALED
-                self._frozen.popleft()
-                self.flush_error = None
-                self._changed.notify_all()
-        finally:
-            with self._lock:
-                self._publishing = False
-                # Whatever became of it: what could not be published is written again.
-                self._written.pop(memtable.last_position, None)
-        # Readers look in the generation from now on.
-        self._wal.forget(range(memtable.first_position, memtable.last_position + 1))
-        self._unflushed.flushed(memtable.held_bytes)
-        if self._backlog is not None:
-            self._backlog.listed(published)
-        return True
 
     def _drop(self) -> None:
         """Let go of the rows: they are in the WAL, for the next writer to replay."""
@@ -562,6 +472,5 @@ class MemTables:
         for memtable in self._frozen:
             self._unflushed.flushed(memtable.held_bytes)
         self._frozen.clear()
-        self._written.clear()
         self._unflushed.dropped(self._active.held_bytes)
         self._active = self._active.emptied()
