@@ -31,5 +31,6 @@ def test_live_masks_and_folded_versions_leave(tmp_path: Path, engine: str | None
                 assert made.cache.nbytes
                 kinds = [key[0] for key in made.cache.held()]
                 held.append(kinds.count("overlay") + kinds.count("versions"))
-        # Those of the present version and of the one before it at most.
-        assert held[5] == held[4] == held[3]
+        # Those of the present version, and of the one before it while a thread still has that.
+        assert held[0]
+        assert max(held) <= 2 * held[0]
