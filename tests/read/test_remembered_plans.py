@@ -111,6 +111,8 @@ def test_keys_that_a_filter_names_are_looked_up_each_time(tmp_path: Path, made: 
     [
         "at < now()",
         "now () > 3",
+        'at < "now"()',
+        "at < `now` ()",
         "at < current_timestamp",
         "n > random()",
         "abs(n) = 3",

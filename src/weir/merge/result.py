@@ -77,12 +77,12 @@ def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], base: 
             )
         left = tuple(one for one in task.generations if one.generation > up_to)
         if left:
-            up_to = deleted.get(deletes_id(task.shard_id), 0)
-            if up_to > task.last_generation:
+            deleted_up_to = deleted.get(deletes_id(task.shard_id), 0)
+            if deleted_up_to > task.last_generation:
                 raise ConflictError(
-                    f"another merge has deleted what generations up to {up_to} of shard {task.shard_id} "
-                    f"delete, and this task ends with {task.last_generation}: it would combine versions of a "
-                    "key without the row that was there",
+                    f"another merge has deleted what generations up to {deleted_up_to} of shard "
+                    f"{task.shard_id} delete, and this task ends with {task.last_generation}: it would "
+                    "combine versions of a key without the row that was there",
                     where=base.uri,
                     hint="Plan the merge again: these generations then stay together",
                 )

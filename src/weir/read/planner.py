@@ -84,16 +84,16 @@ class ScanPlanner:
             Whether to say how the filter is answered in each source.
         """
         names = tuple(snapshot.base.schema.names if columns is None else columns)
-        if explained or not can_be_remembered(snapshot.base, filter):
-            return self._made(snapshot, names, filter, limit, consistency, explained=explained)
+        if explained:
+            return self._made(snapshot, names, filter, limit, consistency, explained=True)
         plans = snapshot.once(RememberedPlans.of)
         key = (names, filter, limit, str(consistency))
-        known = plans.get(key)
-        if known is not None:
-            return known
-        made = self._made(snapshot, names, filter, limit, consistency, explained=False)
-        plans.keep(key, made)
-        return made
+        plan = plans.get(key)
+        if plan is None:
+            plan = self._made(snapshot, names, filter, limit, consistency, explained=False)
+            if can_be_remembered(snapshot.base, filter):
+                plans.keep(key, plan)
+        return plan
 
     def _made(
         self,

@@ -21,7 +21,7 @@ _MOST_BYTES = 256 << 10
 _LONGEST = 4_000
 """Longest filter, in characters, of a plan that is remembered."""
 
-_WORDS = re.compile(r"""'[^']*'|"[^"]*"|`([^`]*)`|([^\W\d]\w*)(\s*\()?""")
+_WORDS = re.compile(r"""'[^']*'|(?:"[^"]*"|`([^`]*)`|([^\W\d]\w*))(\s*\()?""")
 """Texts, and in groups what may be names; the last is there if what follows may be arguments."""
 _FIXED_WORDS = frozenset(
     {"and", "between", "escape", "false", "ilike", "in", "is", "like", "not", "null", "or", "true"}
@@ -72,6 +72,8 @@ def can_be_remembered(base: BaseTable, filter: str | None) -> bool:
     names = {name.lower() for name in base.schema.names}
     for quoted, word, opened in _WORDS.findall(filter):
         lowered = (quoted or word).lower()
-        if lowered and lowered not in _FIXED_WORDS and (opened or lowered not in names):
+        if lowered in _FIXED_WORDS:
+            continue
+        if opened or (lowered and lowered not in names):
             return False
     return True

@@ -3,7 +3,7 @@
 Each has one object, ``processes/{id}.json``. The id is also the name under which a process holds its leases.
 The root is still the one being served as long as the object ``root`` is the one found at the start: an
 unmounted disk leaves an empty directory, and writes to it would be lost. A backup that is put in the place of
-the root has another one, or an earlier announcement of this process.
+the root may look the same, but has an earlier announcement of this process, or none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import uuid4
 
 from weir.errors import DiskFullError, ObjectExistsError, ObjectNotFoundError, WeirError
@@ -79,7 +78,7 @@ class Members:
         self._read: dict[str, tuple[str, Member]] = {}
         self._suspects: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._root: tuple[str, datetime] | None = None
+        self._root: str | None = None
         self._said: frozenset[bytes] = frozenset()
         self._is_elsewhere = False
         self._said_at = 0.0
@@ -129,10 +128,9 @@ class Members:
             return "the storage does not answer"
         return ""
 
-    def _root_now(self) -> tuple[str, datetime] | None:
+    def _root_now(self) -> str | None:
         meta = self._store.head(_ROOT)
-        # An object store gives equal contents one version.
-        return None if meta is None else (meta.version, meta.last_modified)
+        return None if meta is None else meta.version
 
     def live(self) -> tuple[Member, ...]:
         """Return the live processes, as of at most a second ago, always including this one."""
@@ -211,7 +209,8 @@ class Members:
     def _is_as_left(self) -> bool:
         """Whether the last announcement is there: a backup has an earlier one, or none.
 
-        A copy may keep all times, and get the numbers of the files that it replaces.
+        The rest of it may look the same: a copy may keep all times, and get the numbers of the files that it
+        replaces, and an object store gives equal contents one version.
         """
         try:
             return not self._said or bytes(self._store.get(_path(self.here.id))) in self._said
