@@ -19,6 +19,7 @@ from weir.config import WriterOptions
 from weir.format.wal_entry import wal_schema
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
+from weir.table import kept_writer
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.lease.lease_terms import LeaseTerms
@@ -67,6 +68,9 @@ def store(tmp_path: Path) -> LocalStore:
 
 @pytest.fixture
 def open_writer() -> Iterator[OpenWriter]:
+    # Writers that tests before this one kept would end in the middle of it, and meet its failpoints.
+    for kept in kept_writer._living.all():
+        kept.let_go()
     with ThreadPoolExecutor(2) as flusher:
         opened: list[ShardWriter] = []
 

@@ -276,9 +276,12 @@ def test_a_signal_leaves_the_rest_of_the_closing_round_away(
     feed = Feed(tmp_path / "landing")
     feed.land(files=1)
     merge = weir.TableMaintenance.merge
+    before = signal.getsignal(signal.SIGTERM)
 
     def merge_and_signal(*arguments: Any, **options: Any) -> Any:
         os.kill(os.getpid(), signal.SIGTERM)
+        # The main thread receives it when it wakes up, and this round has its own. It puts the handler back.
+        until(lambda: signal.getsignal(signal.SIGTERM) is before, lambda: "the signal is on its way")
         return merge(*arguments, **options)
 
     monkeypatch.setattr(weir.TableMaintenance, "merge", merge_and_signal)
