@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,6 +25,8 @@ from weir.events import store as store_module
 from weir.events.catalog import Forgotten
 from weir.events.clock import HybridClock, process_clock
 from weir.events.erasing import raised
+from weir.events.materializations import Materialization
+from weir.events.query.parts import Fresh
 from weir.events.store import EventStore
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import visible
@@ -513,6 +517,40 @@ def test_who_else_shows_is_noticed(store: EventStore) -> None:
             store.show("all")
         other.remember("all", "QUERY a COUNT")
         assert store.show("all").to_table().to_pylist() == [{"count": 4}]
+
+
+def test_who_shows_need_not_wait_for_what_is_being_stored(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.remember("all", "QUERY a COUNT BY g")
+    stored, may_store, read = Materialization._save, threading.Event(), Materialization._fresh
+    news: list[int] = []
+
+    def late(*arguments: Any, **options: Any) -> bool:
+        assert may_store.wait(60)
+        return stored(*arguments, **options)
+
+    def counted(*arguments: Any) -> Fresh:
+        fresh = read(*arguments)
+        news.append(fresh.events)
+        return fresh
+
+    monkeypatch.setattr(Materialization, "_save", late)
+    monkeypatch.setattr(Materialization, "_fresh", counted)
+    with store.writer() as writer, ThreadPoolExecutor(1) as elsewhere:
+        try:
+            for n in range(1, 4):
+                writer.append("a", "c", {"n": n, "g": "x"})
+                shown = elsewhere.submit(lambda: store.show("all").to_table().to_pylist())
+                assert shown.result(30) == [{"g": "x", "count": n}]
+        finally:
+            may_store.set()
+        # The second and the third go on from the first, which is being stored.
+        assert news == [1, 1, 2]
+        store.refresh("all")
+        assert news == [1, 1, 2, 2]
+        described = store.materializations()["all"]
+        assert (described.lag, described.refreshes) == (0, 3)
 
 
 def test_upkeep_refreshes_what_is_remembered(store: EventStore) -> None:

@@ -243,7 +243,8 @@ class Materialization:
     table_options : mapping
         Options for creating and opening its table.
     kept : dict
-        The stored states last seen by this process, by location; each is read again once it was rewritten.
+        The states that this process has last seen stored, or is storing, by location; each is read again once
+        it was rewritten.
 
     Raises
     ------
@@ -438,11 +439,9 @@ class Materialization:
                 return run_query(self.plan, self._clock)
             return run_query_by_parts(self.plan, self._clock, runner)
         began = time.monotonic_ns()
-        kept = None
-        if saving is not None:
-            # An answer may begin with what this process has last stored: more has come since, that is all.
-            saving.settle(self._uri)
-            kept = self._last_kept.get(self._uri)
+        # An answer may begin with what this process has last stored, or is storing: more has come since, that
+        # is all.
+        kept = None if saving is None else self._last_kept.get(self._uri)
         kept = kept or self._kept(self._table(False))
         before = kept.mark
         is_anew = before is None or self._is_stale(before)
@@ -480,13 +479,13 @@ class Materialization:
                 if self._save(before, mark, rows, dropped, anew=is_anew):
                     self._remembered(Kept(whole, mark))
                 else:
-                    # Others store it too: what they have stored is newer.
+                    # Others store it too, or what it goes on from was not stored.
                     self._kept(self._table(False))
 
             if saving is None:
                 save()
-            else:
-                saving.begin(self._uri, save)
+            elif saving.begin(self._uri, save):
+                self._remembered(Kept(whole, mark))
         return answer
 
     def _fresh(self, after: Cursor, runner: QueryRunner | None) -> Fresh:

@@ -21,20 +21,21 @@ class Saving:
         self._threads: ThreadPoolExecutor | None = None
         self._under_way: dict[str, Future[None]] = {}
 
-    def begin(self, place: str, save: Callable[[], object]) -> None:
-        """Save something, unless a save of its location is running: the next caller will save it all."""
+    def begin(self, place: str, save: Callable[[], object]) -> bool:
+        """Save something and return True, unless a save of its location runs: a later one saves it too."""
         with self._lock:
             known = self._under_way.get(place)
             if known is not None and not known.done():
-                return
+                return False
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(1, thread_name_prefix="weir-events-save")
             self._under_way[place] = self._threads.submit(_saved, place, save)
+            return True
 
-    def settle(self, place: str | None = None) -> None:
-        """Wait for running saves, of one location or of all."""
+    def settle(self) -> None:
+        """Wait for running saves."""
         with self._lock:
-            waiting = {name: one for name, one in self._under_way.items() if place in (None, name)}
+            waiting = dict(self._under_way)
         for one in waiting.values():
             one.result()
         with self._lock:
