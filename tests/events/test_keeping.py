@@ -20,7 +20,8 @@ import pytest
 import weir
 from tests.events.runners import Pickling
 from weir.engine import failpoint
-from weir.errors import InputError, QueryError, TableError
+from weir.engine.context import default_context
+from weir.errors import InputError, QueryError, SnapshotExpiredError, TableError
 from weir.events import store as store_module
 from weir.events.catalog import Forgotten
 from weir.events.clock import HybridClock, process_clock
@@ -269,6 +270,34 @@ def test_what_was_forgotten_leaves_every_file(store: EventStore) -> None:
         store.maintain(horizon=timedelta(0))
     assert held_by() == []
     assert store.replay().to_table().num_rows == 6
+
+
+@pytest.mark.parametrize("by", ["pin", "tag"])
+def test_what_was_forgotten_leaves_every_file_once_nothing_holds_it(store: EventStore, by: str) -> None:
+    folder, table = Path(store.path), store.tables["events"]
+    with store.writer() as writer:
+        for number in range(12):
+            writer.append("a", f"user-{number % 2}", {"g": f"SECRET{number % 2}"})
+    store.maintain()
+    token = table.snapshot()
+    if by == "tag":
+        table.tags.create("held", at=token)
+        table.release(token)
+    store.forget("user-1")
+    for _ in range(4):
+        store.maintain(horizon=NOW)
+    assert table.scan(["event_id"]).count() == 6
+    assert table.scan(["event_id"], at=token).count() == 12
+    if by == "tag":
+        table.tags.drop("held")
+    else:
+        table.release(token)
+    for _ in range(2):
+        store.maintain(horizon=NOW)
+    assert [one for one in folder.rglob("*") if one.is_file() and b"SECRET1" in one.read_bytes()] == []
+    default_context().cache.clear()
+    with pytest.raises(SnapshotExpiredError):
+        table.scan(["event_id"], at=token).count()
 
 
 def test_what_was_forgotten_leaves_the_files_of_what_is_remembered_no_more(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ __all__ = [
     "conditions_apart",
     "erase",
     "forgotten",
+    "has_former_versions",
     "maintained",
     "newest_arrival",
     "raised",
@@ -249,6 +250,16 @@ def swept(catalog: Catalog, *, erasures: int) -> Catalog:
     if catalog.swept >= erasures:
         return catalog
     return replace(catalog, swept=erasures, swept_at=now_micros())
+
+
+def has_former_versions(table: Table, began: int, horizon: timedelta) -> bool:
+    """Whether a table still has versions that were superseded a horizon before its collection began.
+
+    A pin or a tag holds them. Without it the next collection of versions removes them.
+    """
+    superseded = began / 1e6 - horizon.total_seconds()
+    times = [one["timestamp"] for one in table.internals.base.dataset.versions()]
+    return sum(isinstance(at, datetime) and at.timestamp() < superseded for at in times) > 1
 
 
 def without_swept(catalog: Catalog, *, looked: Catalog, began: int, horizon: timedelta) -> Catalog:

@@ -41,6 +41,7 @@ from weir.events.erasing import (
     conditions_apart,
     erase,
     forgotten,
+    has_former_versions,
     maintained,
     newest_arrival,
     raised,
@@ -922,7 +923,9 @@ class EventStore:
             if is_whole and not any(self._materialization(name, catalog).lags_erasures for name in names):
                 change = partial(swept, erasures=catalog.erasures)
                 self._known = self._stored_catalog.change(change)
-        elif catalog.swept_at is not None:
+        elif catalog.swept_at is not None and not any(
+            has_former_versions(table, began, horizon) for table in self.tables.values()
+        ):
             done = partial(without_swept, looked=catalog, began=began, horizon=horizon)
             self._known = self._stored_catalog.change(done)
         return MaintainReport(erasure, reports)
