@@ -26,3 +26,7 @@ def test_a_call_passes_what_is_listed_in_that_order(call: str) -> None:
     assert max(len(listed), len(seen)) - same <= _PART_THAT_MAY_DIFFER * len(listed), (
         f"run `python -m docs.modules_passed`: {set(listed) ^ set(seen)}"
     )
+
+
+def test_a_write_goes_straight() -> None:
+    assert len(modules_passed("write")) <= 27

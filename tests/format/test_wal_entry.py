@@ -18,6 +18,7 @@ from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
 from weir.format import layout, shard_manifest, wal_entry, wal_opening
+from weir.format.batch_memory import batch_bytes
 from weir.format.ipc_framing import KeyValue
 from weir.format.log_place import LogPlace
 from weir.format.source import Source
@@ -129,7 +130,7 @@ def test_round_trip(header: WalEntryHeader, rows: tuple[pa.Schema, list[pa.Recor
     assert [batch.to_pylist() for batch in entry.batches] == [batch.to_pylist() for batch in made]
     assert all(batch.schema.equals(schema, check_metadata=True) for batch in entry.batches)
     assert entry.num_rows == sum(batch.num_rows for batch in made)
-    assert entry.nbytes == sum(batch.nbytes for batch in entry.batches)
+    assert entry.nbytes == sum(map(batch_bytes, entry.batches))
 
 
 @pytest.mark.parametrize("dictionary", [False, True])

@@ -86,6 +86,41 @@ def test_a_number_that_would_become_infinite_is_refused_at_any_depth(kind: pa.Da
     assert rows.num_rows == 2
 
 
+PLAIN = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
+
+
+def test_a_table_of_exactly_the_schema_is_taken_as_it_is() -> None:
+    given = pa.table({"id": [1, 2], "name": ["a", "b"]}, schema=PLAIN)
+    (taken,) = as_row_tables(given, PLAIN, ("id",))
+    assert taken is given
+    (other,) = as_row_tables(given.replace_schema_metadata({"a": "b"}), PLAIN, ("id",))
+    assert other.schema.equals(PLAIN, check_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("ids", "names", "error", "where"),
+    [
+        (pa.array([1, None]), pa.array(["a", "b"]), KeyValueError, "id, row 1"),
+        (pa.array([1, 2]), pa.array(["a", None]), SchemaError, "name, row 1"),
+        (
+            pa.array([1, 2]),
+            pa.StringArray.from_buffers(
+                2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")
+            ),
+            SchemaError,
+            "name",
+        ),
+    ],
+)
+def test_a_table_of_exactly_the_schema_is_checked_all_the_same(
+    ids: pa.Array, names: pa.Array, error: type[SchemaError], where: str
+) -> None:
+    given = pa.Table.from_arrays([ids, names], schema=PLAIN)
+    with pytest.raises(error) as refused:
+        list(as_row_tables(given, PLAIN, ("id",)))
+    assert refused.value.where == where
+
+
 def test_an_error_counts_rows_from_the_first_of_a_stream() -> None:
     good, bad = rows([1, 2], ["a", "b"], [None, None]), rows([3, None], ["c", "d"], [None, None])
     batches = [*good.to_batches(), *bad.to_batches()]

@@ -19,6 +19,7 @@ import xxhash
 from pyarrow import ipc
 
 from weir.errors import CorruptionError, InputError, SchemaError
+from weir.format.batch_memory import batch_bytes
 from weir.format.buffers import Bytes
 from weir.format.field_ids import has_field_ids, interned
 from weir.format.ipc_framing import END_OF_STREAM, read_frames, read_key_values
@@ -78,7 +79,7 @@ class WalEntry:
     num_rows : int
         Number of rows, tombstones included.
     nbytes : int
-        Size of the rows as Arrow data, in bytes.
+        About how many bytes the rows take in memory.
     """
 
     header: WalEntryHeader
@@ -88,9 +89,9 @@ class WalEntry:
     nbytes: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Count once what several ask for: Arrow walks all buffers each time."""
+        """Count once what several ask for."""
         object.__setattr__(self, "num_rows", sum(batch.num_rows for batch in self.batches))
-        object.__setattr__(self, "nbytes", sum(batch.nbytes for batch in self.batches))
+        object.__setattr__(self, "nbytes", sum(map(batch_bytes, self.batches)))
 
 
 def new_write_id() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +41,14 @@ def conformed(
     KeyValueError
         If a key column is missing or a key is null.
     """
+    checks = _checks_of(schema, primary_key)
+    if not checks.of_values and table.schema.equals(schema, check_metadata=True):
+        # Taking a table apart and putting it together again takes longer than all the rest.
+        for number in checks.required:
+            column = table.column(number)
+            if column.null_count:
+                _refuse_null(column, schema.field(number).name, primary_key, first_row)
+        return _validated(table)
     names = table.schema.names
     if names == schema.names:
         columns = table.columns
@@ -53,13 +60,13 @@ def conformed(
             else pa.chunked_array([pa.nulls(table.num_rows, field.type)])
             for field in schema
         ]
-    for number, wanted in enumerate(_columns_of(schema, primary_key)):
+    for number, wanted in enumerate(checks.columns):
         column = columns[number]
         if column.type != wanted.type:
             column = columns[number] = cast_to(column, wanted.field)
         if wanted.is_required and column.null_count:
             _refuse_null(column, wanted.field.name, primary_key, first_row)
-        if wanted.is_binary and SKETCH in (schema.field(number).metadata or {}):
+        if wanted.is_sketch:
             check_sketches(column, wanted.field.name, first_row=first_row)
         if wanted.is_json:
             columns[number] = kept_json(column, wanted.field.name, first_row=first_row)
@@ -67,15 +74,18 @@ def conformed(
             _refuse_invalid(column, wanted.field.name)
             for chunk in column.chunks:
                 _refuse_nested_nulls(chunk, wanted.field, wanted.field.name)
-    checked = pa.Table.from_arrays(columns, schema=schema)
+    return _validated(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _validated(table: pa.Table) -> pa.Table:
     try:
         # All at once: each Arrow call releases the interpreter to other threads, and waits to get it back.
-        checked.validate(full=True)
+        table.validate(full=True)
     except (pa.ArrowInvalid, UnicodeError):
-        for column, field in zip(columns, schema, strict=True):
-            _refuse_invalid(column, field.name)
+        for column, name in zip(table.columns, table.schema.names, strict=True):
+            _refuse_invalid(column, name)
         raise
-    return checked
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +96,51 @@ class _Column:
     type: pa.DataType
     is_required: bool
     has_required_parts: bool
-    is_binary: bool
+    is_sketch: bool
     is_json: bool
 
 
-@lru_cache(maxsize=256)
-def _columns_of(schema: pa.Schema, primary_key: tuple[str, ...]) -> tuple[_Column, ...]:
-    return tuple(
-        _Column(
-            field,
-            field.type,
-            not field.nullable or field.name in primary_key,
-            _has_required_parts(field.type),
-            pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type),
-            isinstance(field.type, pa.JsonType),
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    """The checks of a table's columns; which are never null, and whether values have to be looked at."""
+
+    schema: pa.Schema
+    columns: tuple[_Column, ...]
+    required: tuple[int, ...]
+    of_values: bool
+
+
+# By the identity of the schema, which the checks keep alive: hashing one takes longer than most checks.
+_checks: dict[tuple[int, tuple[str, ...]], _Checks] = {}
+_CHECKS_LIMIT = 256
+
+
+def _checks_of(schema: pa.Schema, primary_key: tuple[str, ...]) -> _Checks:
+    key = (id(schema), primary_key)
+    found = _checks.get(key)
+    if found is None:
+        columns = tuple(
+            _Column(
+                field,
+                field.type,
+                not field.nullable or field.name in primary_key,
+                _has_required_parts(field.type),
+                _is_sketch(field),
+                isinstance(field.type, pa.JsonType),
+            )
+            for field in schema
         )
-        for field in schema
-    )
+        required = tuple(number for number, one in enumerate(columns) if one.is_required)
+        of_values = any(one.has_required_parts or one.is_sketch or one.is_json for one in columns)
+        if len(_checks) >= _CHECKS_LIMIT:
+            _checks.clear()
+        found = _checks[key] = _Checks(schema, columns, required, of_values)
+    return found
+
+
+def _is_sketch(field: pa.Field) -> bool:
+    is_binary = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
+    return is_binary and SKETCH in (field.metadata or {})
 
 
 def _has_required_parts(kind: pa.DataType) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from weir.errors import StorageError
+from weir.format.batch_memory import batch_bytes
 from weir.format.source import Source
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["GroupCommit", "PendingWrite", "joined", "owned"]
 
 Result = TypeVar("Result")
-
-_TOLERATED_BYTES = 4096
 
 _LOOK_AGAIN_SECONDS = 1.0
 """Time after which another caller leads if the one woken to lead was interrupted first."""
@@ -302,14 +301,10 @@ def owned(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     Returns
     -------
     RecordBatch, int
-        The rows, and the bytes they take: of a few rows all that they keep alive, which is quickly
-        told, where adding up what each column uses takes longer than all the rest of a small write.
+        The rows, and about how many bytes they take.
     """
-    kept_alive = batch.get_total_buffer_size()
-    if kept_alive <= _TOLERATED_BYTES:
-        return batch, kept_alive
-    nbytes = batch.nbytes
-    if kept_alive <= 2 * nbytes:
+    nbytes = batch_bytes(batch)
+    if batch.get_total_buffer_size() <= 2 * nbytes:
         return batch, nbytes
     return pa.concat_batches([batch]), nbytes
 

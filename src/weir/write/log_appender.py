@@ -217,19 +217,21 @@ class LogAppender:
     ) -> int:
         write_id = wal_entry.new_write_id()
         unannounced = self._unannounced
-        header = WalEntryHeader(
-            self._epoch,
-            write_id=write_id,
-            source=sources[0] if sources else None,
-            further_sources=sources[1:],
-            answers=answers,
-            claim=self._claim.fence,
-        )
         while True:
             position = self._next_position
-            # What stood here of an earlier append may have filled the MemTable.
-            header = replace(header, generation=self._memtables.generation, place=self._wal.place(position))
-            header = header.announcing(unannounced)
+            header = WalEntryHeader(
+                self._epoch,
+                # What stood here of an earlier append may have filled the MemTable.
+                self._memtables.generation,
+                write_id,
+                source=sources[0] if sources else None,
+                further_sources=sources[1:],
+                answers=answers,
+                place=self._wal.place(position),
+                claim=self._claim.fence,
+            )
+            if unannounced:
+                header = header.announcing(unannounced)
             data = wal_entry.encode(header, self.schema, batches)
             in_doubt = bool(self._in_doubt)
             self._fence.before_append(position, in_doubt=in_doubt)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -20,11 +21,13 @@ from weir.write.group_commit import PendingWrite
 from weir.write.memtable.backpressure import UnflushedBytes
 from weir.write.shard_pool import ShardPool
 from weir.write.shard_writer import ShardWriter
-from weir.write.write_result import WriteResult, future_result, result_of, with_answer
+from weir.write.write_result import WriteResult, together, with_answer
 
 __all__ = ["FENCED", "Known", "PartsAfter", "Routed", "RoutedWrites", "WriterParts", "one_batch"]
 
 Routed = tuple[ShardValues, pa.RecordBatch | Undecided]
+
+_Write = tuple[ShardWriter, PendingWrite]
 
 # A write that failed because its writer was fenced was not made.
 FENCED = (FencedError, ShardSealedError)
@@ -116,7 +119,7 @@ class _Queued:
     parts: WriterParts
     columns: TableColumns
     routed: Sequence[Routed]
-    writes: list[tuple[ShardWriter, PendingWrite]]
+    writes: list[_Write]
     source: Source | None
 
 
@@ -195,7 +198,7 @@ class RoutedWrites:
         """Wait for queued writes; those too late for their shards go to the new ones."""
         before = None if known is None else known(queued.parts.former)
         try:
-            return with_answer(self._waited_for(queued.writes), before)
+            written = self._waited_for(queued.writes)
         except FENCED as error:
             failed = [write for _, write in queued.writes if write.error is not None]
             other = next((one.error for one in failed if not isinstance(one.error, FENCED)), None)
@@ -209,9 +212,10 @@ class RoutedWrites:
             ]
             if any(isinstance(write, Undecided) and write.since is not None for _, write in late):
                 raise  # the rows of changes by filter would have to be searched again
-            done = result_of([(shard.shard_id, one) for shard, one in queued.writes if one.error is None])
+            done = _result([one for one in queued.writes if one[1].error is None])
             rest = self.write(queued.columns, late, queued.source, queued.parts.spec_id)
-            return with_answer(with_answer(rest, done), before)
+            written = with_answer(rest, done)
+        return written if before is None else with_answer(written, before)
 
     def write_later(
         self,
@@ -223,7 +227,8 @@ class RoutedWrites:
         """Queue rows as :meth:`write` does, without waiting. What comes too late for its shards fails."""
         queued = self._enqueued(columns, routed, source, None)
         before = None if known is None else known(queued.parts.former)
-        return with_answer(self._future_of(queued.writes), before)
+        written = self._future_of(queued.writes)
+        return written if before is None else with_answer(written, before)
 
     def follow(self, parts: WriterParts, error: WeirError) -> WriterParts:
         """Return the new parts if the table was resharded; otherwise raise the error."""
@@ -274,22 +279,71 @@ class RoutedWrites:
                 pending.enqueue()
             return _Queued(parts, columns, routed, prepared, source)
 
-    def _waited_for(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> WriteResult:
+    def _waited_for(self, queued: list[_Write]) -> WriteResult:
         """Wait for writes; for a single one without another thread, so that the caller can lead its group."""
         if len(queued) != 1:
             # Each shard gets its rows in order; shards wait for their storage concurrently.
             return self._future_of(queued).result()
-        ((shard, pending),) = queued
-        pending.result()
-        return result_of([(shard.shard_id, pending)])
+        queued[0][1].result()
+        return _result(queued)
 
-    def _future_of(self, queued: list[tuple[ShardWriter, PendingWrite]]) -> Future[WriteResult]:
+    def _future_of(self, queued: list[_Write]) -> Future[WriteResult]:
         shards = self.parts.shards
         waiting = [shards.start(pending.result) for _, pending in queued]
-        return future_result([(shard.shard_id, pending) for shard, pending in queued], waiting)
+        return _future_result(queued, waiting)
 
 
-def _admit(prepared: Sequence[tuple[ShardWriter, PendingWrite]]) -> None:
+def _result(written: Sequence[_Write]) -> WriteResult:
+    """Return the result of writes that are durable."""
+    positions: dict[UUID, int] = {}
+    deduplicated: list[UUID] = []
+    rows = 0
+    decided: list[Undecided] = []
+    for shard, pending in written:
+        position = pending.position
+        if pending.deduplicated:
+            deduplicated.append(shard.shard_id)
+            position = pending.answered_at
+            if position is None:
+                continue
+        rows += pending.rows
+        if position:
+            positions[shard.shard_id] = max(positions.get(shard.shard_id, 0), position)
+        if pending.undecided is not None:
+            decided.append(pending.undecided)
+    if not decided:
+        return WriteResult(rows, positions, tuple(deduplicated))
+    done, skipped = together([one.done for one in decided]), together([one.skipped for one in decided])
+    return WriteResult(rows, positions, tuple(deduplicated), done, skipped)
+
+
+def _future_result(written: Sequence[_Write], waiting: Sequence[Future[int]]) -> Future[WriteResult]:
+    """Return a future of :func:`_result`, done when the last of those is that wait for the writes."""
+    whole: Future[WriteResult] = Future()
+    whole.set_running_or_notify_cancel()
+    left = len(waiting)
+    lock = threading.Lock()
+
+    def settle(_: object) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if left > 0:
+                return
+        error = next((error for one in waiting if (error := one.exception()) is not None), None)
+        if error is not None:
+            whole.set_exception(error)
+        else:
+            whole.set_result(_result(written))
+
+    if not waiting:
+        settle(None)
+    for future in waiting:
+        future.add_done_callback(settle)
+    return whole
+
+
+def _admit(prepared: Sequence[_Write]) -> None:
     """Wait until there is room for all writes. A shard that is shared counts for who has claimed it."""
     wanted: dict[UnflushedBytes, int] = {}
     for shard, pending in prepared:

@@ -422,7 +422,8 @@ class ShardWriter:
                     pending.error = first.error
                 else:
                     self._answer(pending)
-            self.unflushed.failed(sum(pending.held_bytes for pending, _ in repeats))
+            if repeats:
+                self.unflushed.failed(sum(pending.held_bytes for pending, _ in repeats))
             return self._log.position
         except BaseException:
             self.unflushed.failed(queued)

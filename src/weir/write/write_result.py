@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -11,9 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from weir.write.group_commit import PendingWrite
-
-__all__ = ["WriteResult", "future_result", "in_pieces", "joined", "result_of", "with_answer"]
+__all__ = ["WriteResult", "in_pieces", "joined", "together", "with_answer"]
 
 Piece = TypeVar("Piece")
 
@@ -54,25 +51,19 @@ def joined(one: WriteResult, other: WriteResult) -> WriteResult:
     return WriteResult(
         one.rows + other.rows,
         {**one.positions, **other.positions},
-        done=_together([one.done, other.done]),
-        skipped=_together([one.skipped, other.skipped]),
+        done=together([one.done, other.done]),
+        skipped=together([one.skipped, other.skipped]),
     )
 
 
 @overload
-def with_answer(written: WriteResult, known: WriteResult | None) -> WriteResult: ...
+def with_answer(written: WriteResult, known: WriteResult) -> WriteResult: ...
 @overload
-def with_answer(written: Future[WriteResult], known: WriteResult | None) -> Future[WriteResult]: ...
-@overload
+def with_answer(written: Future[WriteResult], known: WriteResult) -> Future[WriteResult]: ...
 def with_answer(
-    written: WriteResult | Future[WriteResult], known: WriteResult | None
-) -> WriteResult | Future[WriteResult]: ...
-def with_answer(
-    written: WriteResult | Future[WriteResult], known: WriteResult | None
+    written: WriteResult | Future[WriteResult], known: WriteResult
 ) -> WriteResult | Future[WriteResult]:
     """Return the result of a write combined with that of its rows that were written before."""
-    if known is None:
-        return written
     if isinstance(written, WriteResult):
         deduplicated = (*known.deduplicated, *written.deduplicated)
         return replace(joined(known, written), deduplicated=deduplicated)
@@ -110,50 +101,7 @@ def in_pieces(
     return result
 
 
-def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
+def together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
+    """Return the keys of several results; None if none of them names any."""
     known = [one for one in tables if one is not None]
     return pa.concat_tables(known).combine_chunks() if known else None
-
-
-def result_of(written: Sequence[tuple[UUID, PendingWrite]]) -> WriteResult:
-    """Return the result of writes that are durable, each with its shard."""
-    positions: dict[UUID, int] = {}
-    counted = [one for one in written if not one[1].deduplicated or one[1].answered_at is not None]
-    for shard_id, pending in counted:
-        position = pending.position if pending.answered_at is None else pending.answered_at
-        if position:
-            positions[shard_id] = max(positions.get(shard_id, 0), position)
-    rows = sum(pending.rows for _, pending in counted)
-    decided = [pending.undecided for _, pending in counted if pending.undecided is not None]
-    deduplicated = tuple(shard_id for shard_id, pending in written if pending.deduplicated)
-    done = _together([one.done for one in decided])
-    skipped = _together([one.skipped for one in decided])
-    return WriteResult(rows, positions, deduplicated, done, skipped)
-
-
-def future_result(
-    written: Sequence[tuple[UUID, PendingWrite]], waiting: Sequence[Future[int]]
-) -> Future[WriteResult]:
-    """Return a future of :func:`result_of`, done when the last of those is that wait for the writes."""
-    whole: Future[WriteResult] = Future()
-    whole.set_running_or_notify_cancel()
-    left = len(waiting)
-    lock = threading.Lock()
-
-    def settle(_: object) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            if left > 0:
-                return
-        error = next((error for one in waiting if (error := one.exception()) is not None), None)
-        if error is not None:
-            whole.set_exception(error)
-        else:
-            whole.set_result(result_of(written))
-
-    if not waiting:
-        settle(None)
-    for future in waiting:
-        future.add_done_callback(settle)
-    return whole
