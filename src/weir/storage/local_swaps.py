@@ -79,9 +79,9 @@ class SwappedObject:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        directory, name = os.path.split(location)
-        self._swaps = os.path.join(directory, SWAPS)
-        self._chains = os.path.join(self._swaps, name)
+        directory, _, name = location.rpartition("/")
+        self._swaps = f"{directory}/{SWAPS}"
+        self._chains = f"{self._swaps}/{name}"
 
     def head(self) -> Head | None:
         """Return what the object holds; None if there is no such object."""
