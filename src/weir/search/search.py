@@ -39,7 +39,8 @@ class Search(RowResult):
     Made by :meth:`weir.Table.search`, :meth:`~weir.Table.search_text` and :meth:`~weir.Table.search_hybrid`.
     Rows come best first; equally good ones by their primary key if that is among the columns, of a hybrid
     search by their place in the ranking by vector, and then by text. Which of equally good rows are returned,
-    if not all fit, stays the same while the snapshot does.
+    if not all fit, stays the same while the snapshot does; by vector, until the vectors of the base table are
+    held in memory or are no more.
 
     Parameters
     ----------

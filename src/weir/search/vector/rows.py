@@ -1,10 +1,11 @@
-"""The vectors of a source newer than the base table, in memory for comparison.
+"""Vectors in memory, for comparison: those of sources newer than the base table, above all.
 
 They are immutable, so they are kept in the process cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from weir.lsm.generation import Generation
 from weir.lsm.newest import FreshSource
 from weir.search.vector.distances import nearest
 
-__all__ = ["VectorRows", "fits_in_memory", "vector_rows"]
+__all__ = ["VectorRows", "fits_in_memory", "loaded_vectors", "vector_bytes", "vector_rows"]
 
 Vectors = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -62,21 +63,37 @@ class VectorRows:
             found, distance = nearest(self.vectors[chosen], self.squared_lengths[chosen], query, k, metric)
             return self.rows[chosen[found]], distance
         # Cheaper than a copy of most vectors: compare all, for some more than requested.
+        return self.nearest_of(keep.__getitem__, query, k, metric)
+
+    def nearest_of(
+        self, counted: Callable[[Rows], npt.NDArray[np.bool_]], query: Vectors, k: int, metric: str
+    ) -> tuple[Rows, npt.NDArray[np.float32]]:
+        """Return the offsets and distances of the nearest live rows, nearest first, where most are live.
+
+        Parameters
+        ----------
+        counted : callable
+            Says which of some rows count. Asked of few.
+        """
         want = k
         while True:
             found, distance = nearest(self.vectors, self.squared_lengths, query, want, metric)
-            good = counted[found]
+            good = counted(self.rows[found])
             if np.count_nonzero(good) >= k or len(found) < want:
                 return self.rows[found[good]][:k], distance[good][:k]
             want *= 4
+
+
+def vector_bytes(kind: pa.DataType) -> int:
+    """Return the bytes of a vector of some type."""
+    return int(np.dtype(kind.value_type.to_pandas_dtype()).itemsize * kind.list_size)
 
 
 def fits_in_memory(source: FreshSource, kind: pa.DataType) -> bool:
     """Whether the vectors of a source may be kept in memory."""
     if not isinstance(source, Generation):
         return True
-    width = np.dtype(kind.value_type.to_pandas_dtype()).itemsize * kind.list_size
-    return bool(len(source.tombstones) * width <= _LARGEST_BYTES)
+    return len(source.tombstones) * vector_bytes(kind) <= _LARGEST_BYTES
 
 
 def vector_rows(cache: ByteBudgetCache, namespace: str, source: FreshSource, column: str) -> VectorRows:
@@ -91,12 +108,13 @@ def vector_rows(cache: ByteBudgetCache, namespace: str, source: FreshSource, col
     """
     return cache.get_or_load(
         ("vectors", namespace, source.identity, column),
-        lambda: _load(source.column(column)),
+        lambda: loaded_vectors(source.column(column)),
         lambda loaded: loaded.nbytes,
     )
 
 
-def _load(column: pa.Array) -> VectorRows:
+def loaded_vectors(column: pa.Array) -> VectorRows:
+    """Return the vectors of a column."""
     rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
     dimension = column.type.list_size
     # flatten() leaves out the elements of null vectors.

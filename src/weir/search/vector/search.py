@@ -2,7 +2,7 @@
 
 Every source is asked for its own nearest live rows, and the nearest of them all are the
 answer. The base table is searched by Lance, as are generations too large to be held in memory; the vectors of
-the other newer sources are compared there.
+the other newer sources are compared there, and those of a base table that is small and searched often.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.base.index_list import list_indexes
+from weir.base.table import BaseTable
 from weir.engine.concurrent_map import ask_both
 from weir.errors import QueryError
 from weir.lsm.dataset_handle import DatasetHandle
@@ -25,6 +26,7 @@ from weir.lsm.newest import FreshSource
 from weir.read.plan import Pruned
 from weir.read.planner import ShardPruner
 from weir.search.chosen_rows import fetch_chosen, order_by_key, result_schema
+from weir.search.vector.base_vectors import BaseVectorTask, is_held
 from weir.search.vector.dataset_task import DatasetVectorTask
 from weir.search.vector.index import VectorIndex, generation_vector_index, vector_index
 from weir.search.vector.later_mask import LaterMask
@@ -152,21 +154,27 @@ def plan_vector_search(
     )
     query = _with_metric(query, index, base.schema.field(query.column).type)
     usable = _usable(index, query)
-    rows = base.dataset.count_rows()
+    rows = _base_rows(base)
     newer = 0 if base.append_only is not None else sum(len(level.live) for level in levels)
-    tasks: list[VectorTask] = [
-        DatasetVectorTask(
-            label=f"base table version {base.version}",
-            source=DatasetHandle.of(base.dataset, store),
-            query=query,
-            columns=names,
-            filter=filter,
-            mask=LaterMask(partial(snapshot.base_mask, tuple(kept)), newer, store),
-            rows=rows,
-            use_index=usable is not None,
-            refine=_refined(usable, query),
+    mask = LaterMask(partial(snapshot.base_mask, tuple(kept)), newer, store)
+    tasks: list[VectorTask] = []
+    # Which rows match a filter, Lance finds out, and may as well compare them.
+    if filter is None and is_held(base, query.column, rows):
+        tasks.append(BaseVectorTask(base, query, names, mask))
+    else:
+        tasks.append(
+            DatasetVectorTask(
+                label=f"base table version {base.version}",
+                source=DatasetHandle.of(base.dataset, store),
+                query=query,
+                columns=names,
+                filter=filter,
+                mask=mask,
+                rows=rows,
+                use_index=usable is not None,
+                refine=_refined(usable, query),
+            )
         )
-    ]
     centroids = None if usable is None else usable.centroids
     kind = base.schema.field(query.column).type
     held: list[Level] = []
@@ -198,6 +206,11 @@ def plan_vector_search(
         f"{len(kept)} of {len(snapshot.shards)} shards, {_explained(index, usable, query, rows)}"
     )
     return VectorSearchPlan(schema, names, base.primary_key, query, tuple(tasks), tuple(pruned), header)
+
+
+def _base_rows(base: BaseTable) -> int:
+    key = ("rows", base.namespace, base.version_key)
+    return base.engine.cache.get_or_load(key, base.dataset.count_rows, lambda _: 0, base.lifetime)
 
 
 def _has(source: FreshSource, columns: Sequence[str], filter: str | None) -> bool:
