@@ -575,8 +575,8 @@ class Table:
 
         Only live rows are found: never a replaced version or a deleted row, wherever the newer version or the
         tombstone is stored. The base table is searched through its vector index if it has one for the metric,
-        and otherwise row by row; newer rows are compared exactly, and so is a small base table that is searched
-        often. Distances are always exact.
+        and otherwise row by row; newer rows are compared exactly, and so is a small base table that is
+        searched often. Distances are always exact.
 
         Parameters
         ----------
