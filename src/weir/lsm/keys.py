@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.format.integer_order import integer_order
 from weir.format.key_hash import hash_keys
 from weir.format.newest import newest_rows
 from weir.format.plain_keys import is_number, plain_keys, stored_keys
@@ -163,11 +164,7 @@ class KeyIndex:
     @classmethod
     def build(cls, keys: KeySet) -> KeyIndex:
         """Index ``keys``; where a key repeats, its last row counts."""
-        newest = newest_rows(keys.columns)
-        hashes = keys.hashes[newest]
-        order = np.argsort(hashes, kind="stable")
-        ordered = hashes[order]
-        return cls(keys, newest[order], ordered, bool(np.any(ordered[1:] == ordered[:-1])))
+        return cls._of(keys, keys.hashes, np.arange(len(keys), dtype=np.int64))
 
     @classmethod
     def merge(cls, indexes: Sequence[KeyIndex]) -> KeyIndex:
@@ -176,21 +173,28 @@ class KeyIndex:
         Their sorted parts are merged, which takes a fraction of reindexing all keys.
         """
         keys = KeySet.concat([one.keys for one in indexes])
+        if any(one.has_equal_hashes for one in indexes):
+            return cls.build(keys)
         starts = np.cumsum([0, *(len(one.keys) for one in indexes[:-1])])
         hashes = np.concatenate([one.hashes for one in indexes])
         rows = np.concatenate([one.rows + start for one, start in zip(indexes, starts, strict=True)])
-        # A stable sort of sorted parts merges them.
-        order = np.argsort(hashes, kind="stable")
+        return cls._of(keys, hashes, rows)
+
+    @classmethod
+    def _of(cls, keys: KeySet, hashes: npt.NDArray[np.uint64], rows: Rows) -> KeyIndex:
+        """Index some rows, in which later ones replace earlier ones; other rows of ``keys`` are replaced."""
+        order = integer_order(hashes)
         hashes, rows = hashes[order], rows[order]
         is_last = np.ones(len(rows), dtype=bool)
-        is_last[:-1] = hashes[1:] != hashes[:-1]
+        np.not_equal(hashes[1:], hashes[:-1], out=is_last[:-1])
         older = np.flatnonzero(~is_last)
-        if (
-            any(one.has_equal_hashes for one in indexes)
-            or not keys.equal(rows[older], keys, rows[older + 1]).all()
-        ):
-            return cls.build(keys)
-        return cls(keys, rows[is_last], hashes[is_last], False)
+        if keys.equal(rows[older], keys, rows[older + 1]).all():
+            return cls(keys, rows[is_last], hashes[is_last], False)
+        # Different keys have one hash.
+        newest = newest_rows(keys.columns)
+        hashes = keys.hashes[newest]
+        order = integer_order(hashes)
+        return cls(keys, newest[order], hashes[order], True)
 
     def lookup(self, wanted: KeySet) -> tuple[Rows, Rows]:
         """Find keys.
