@@ -28,6 +28,24 @@ def test_nearest_is_the_sorted_distances(metric: str, kind: type) -> None:
     np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("k", [1, 10, 60])
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_nearest_of_very_many_is_exact(metric: str, k: int) -> None:
+    generator = np.random.default_rng(4)
+    for vectors in (
+        generator.standard_normal((20_011, 3)),
+        generator.integers(-3, 4, (20_011, 3)),  # most are as near as others
+        np.sort(generator.standard_normal((7_000, 3)), axis=0),  # those that are near follow one another
+    ):
+        narrow = vectors.astype(np.float32)
+        query = generator.standard_normal(3).astype(np.float32)
+        rows, found = nearest(narrow, np.vecdot(narrow, narrow), query, k, metric)
+        exact = distances(narrow, query, metric)
+        exact[np.isnan(exact)] = np.inf
+        assert rows.tolist() == np.lexsort((np.arange(len(exact)), exact))[:k].tolist()
+        assert found.tolist() == exact[rows].tolist()
+
+
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(0, 2**32 - 1))
 def test_hamming_counts_differing_bits(dimension: int, k: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).integers(0, 256, (10, dimension), dtype=np.uint8)
