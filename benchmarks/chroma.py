@@ -298,7 +298,7 @@ def _searches(
 
         yield ask
 
-    # What the library below takes for the same search of what is merged: no server can take less.
+    # What the library below takes for the same search of what is merged.
     measurements = measure(
         [*(Contender(side.name, partial(session, side)) for side in sides), Contender(_LIBRARY, alone)],
         rounds=context.scale.rounds,
