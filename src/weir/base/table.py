@@ -107,6 +107,7 @@ class BaseTable:
         "_expiry",
         "_field_ids",
         "_followed_by",
+        "_history",
         "_index_id",
         "_is_made_here",
         "_lifetime",
@@ -159,6 +160,7 @@ class BaseTable:
         self._version: int = self._said["version"]
         self._looked_at = Wave()
         self._followed_by: Mapping[str, Any] | None = None
+        self._history = _history(details, store)
         self._lineage = lineage_of(self._history)
         self._namespace = namespace_of(self._history)
         self._marks = marks_of(dataset)
@@ -382,10 +384,6 @@ class BaseTable:
         A copy of the table has its identity, and diverges from there.
         """
         return self._namespace
-
-    @property
-    def _history(self) -> str:
-        return _history(self._details, self._store)
 
     def leave_history(self) -> None:
         """Forget what this process knows of the table: a backup was restored in its place."""

@@ -401,7 +401,8 @@ class SnapshotReader:
         else:
             views, is_newest = self._views_beside_base(None if self._latest is None else self._latest[1])
             if is_newest:
-                return self._shown(base, views)
+                shards = tuple(views.values())
+                return self._same(base, shards) or ReadSnapshot(base, shards)
         for _ in range(_MAX_ATTEMPTS):
             # The base table last. What a shard did not show because it had been collected is merged: the
             # log of a shard is collected no further than merged generations reach, and what has gone off
@@ -424,9 +425,13 @@ class SnapshotReader:
                 if begun:
                     views.update((view.shard_id, view) for view in begun)
                     continue
-            ahead = [view.shard_id for view in views.values() if base_is_ahead(base, view)]
+            shards = tuple(views.values())
+            same = self._same(base, shards)
+            if same is not None:
+                return same
+            ahead = [view.shard_id for view in shards if base_is_ahead(base, view)]
             if not ahead:
-                return self._shown(base, views)
+                return ReadSnapshot(base, shards)
             again = self._views(ahead, lambda reader: reader.refresh(reload_manifest=True))
             refuse_foreign_progress(base, again)
             views.update((view.shard_id, view) for view in again)
@@ -439,12 +444,10 @@ class SnapshotReader:
         saw(base)
         self._shards.clear()
 
-    def _shown(self, base: BaseTable, views: Mapping[UUID, ShardView]) -> ReadSnapshot:
-        """Return a snapshot: the one before where it shows just that."""
-        shards = tuple(views.values())
-        if self._latest is not None and self._latest[1].shows(base, shards):
-            return self._latest[1]
-        return ReadSnapshot(base, shards)
+    def _same(self, base: BaseTable, shards: tuple[ShardView, ...]) -> ReadSnapshot | None:
+        """Return the snapshot before, if it shows just that."""
+        before = None if self._latest is None else self._latest[1]
+        return before if before is not None and before.shows(base, shards) else None
 
     def _views_beside_base(self, before: ReadSnapshot | None) -> tuple[dict[UUID, ShardView], bool]:
         """Look at the shards and at the base table at once: one wave of requests where nothing has moved.

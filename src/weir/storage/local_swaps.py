@@ -109,13 +109,16 @@ class SwappedObject:
         """Open what the object holds, for reading; return None if there is no such object."""
         flags = os.O_RDONLY | os.O_CLOEXEC
         while True:
+            # Opened before anybody asks whether it was swapped: most often it was not, or does not exist.
+            try:
+                descriptor = os.open(self.location, flags)
+            except OSError as error:
+                if error.errno in ABSENT:
+                    return None
+                raise
             if not _names(self._chains):
-                try:
-                    return os.open(self.location, flags)
-                except OSError as error:
-                    if error.errno in ABSENT:
-                        return None
-                    raise
+                return descriptor
+            os.close(descriptor)
             head = self.head()
             if head is None:
                 return None
