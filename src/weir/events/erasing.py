@@ -30,6 +30,7 @@ __all__ = [
     "erase",
     "forgotten",
     "has_former_versions",
+    "is_collected",
     "maintained",
     "newest_arrival",
     "raised",
@@ -262,8 +263,25 @@ def has_former_versions(table: Table, began: int, horizon: timedelta) -> bool:
     return sum(isinstance(at, datetime) and at.timestamp() < superseded for at in times) > 1
 
 
-def without_swept(catalog: Catalog, *, looked: Catalog, began: int, horizon: timedelta) -> Catalog:
-    """Return the catalog after former versions were collected, if that included those with erased rows.
+def is_collected(catalog: Catalog, *, began: int, horizon: timedelta) -> bool:
+    """Whether a collection reached the former versions with erased rows, unless a pin or a tag holds them.
+
+    Parameters
+    ----------
+    catalog : Catalog
+        The catalog when the collection began.
+    began : int
+        When it began, in microseconds since 1970.
+    horizon : timedelta
+        Its horizon, for versions and then for other garbage.
+    """
+    return catalog.swept_at is not None and began - catalog.swept_at >= 2 * (
+        horizon // timedelta(microseconds=1)
+    )
+
+
+def without_swept(catalog: Catalog, *, looked: Catalog) -> Catalog:
+    """Return the catalog after former versions were collected, unless more was erased meanwhile.
 
     Parameters
     ----------
@@ -271,15 +289,8 @@ def without_swept(catalog: Catalog, *, looked: Catalog, began: int, horizon: tim
         The catalog as it is.
     looked : Catalog
         The catalog when the collection began.
-    began : int
-        When the collection began, in microseconds since 1970.
-    horizon : timedelta
-        The horizon of the collection, for versions and then for other garbage.
     """
-    if catalog.swept_at is None or catalog.swept_at != looked.swept_at:
-        return catalog
-    is_over = began - catalog.swept_at >= 2 * (horizon // timedelta(microseconds=1))
-    return replace(catalog, swept_at=None) if is_over else catalog
+    return replace(catalog, swept_at=None) if catalog.swept_at == looked.swept_at else catalog
 
 
 def newest_arrival(table: Table, context: str | None, clock: HybridClock) -> int:

@@ -42,6 +42,7 @@ from weir.events.erasing import (
     erase,
     forgotten,
     has_former_versions,
+    is_collected,
     maintained,
     newest_arrival,
     raised,
@@ -923,11 +924,10 @@ class EventStore:
             if is_whole and not any(self._materialization(name, catalog).lags_erasures for name in names):
                 change = partial(swept, erasures=catalog.erasures)
                 self._known = self._stored_catalog.change(change)
-        elif catalog.swept_at is not None and not any(
+        elif is_collected(catalog, began=began, horizon=horizon) and not any(
             has_former_versions(table, began, horizon) for table in self.tables.values()
         ):
-            done = partial(without_swept, looked=catalog, began=began, horizon=horizon)
-            self._known = self._stored_catalog.change(done)
+            self._known = self._stored_catalog.change(partial(without_swept, looked=catalog))
         return MaintainReport(erasure, reports)
 
     def _drop_outdated(self) -> None:
