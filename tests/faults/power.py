@@ -100,16 +100,31 @@ class Disk:
         command = ["mount", "-o", "loop", str(self._image), str(self.mounted)]
         subprocess.run(command, check=True, capture_output=True)
 
-    def unmount(self) -> None:
+    def unmount(self, *, patience: float = 120.0) -> None:
         """Unmount it, when nobody has it open any more."""
         for _ in range(100):
             if (
                 subprocess.run(["umount", str(self.mounted)], capture_output=True, check=False).returncode
                 == 0
             ):
-                return
+                break
             time.sleep(0.1)
-        subprocess.run(["umount", str(self.mounted)], check=True)
+        else:
+            subprocess.run(["umount", str(self.mounted)], check=True)
+        self.wait_until_free(patience=patience)
+
+    def wait_until_free(self, *, patience: float = 120.0) -> None:
+        """Wait until nobody has it mounted.
+
+        A program that has copied the mounts meanwhile, as ``unshare --mount`` does, has it mounted still.
+        Mounted again, it would be the file system without power.
+        """
+        deadline = time.monotonic() + patience
+        command = ["losetup", "--associated", str(self._image)]
+        while subprocess.run(command, check=True, capture_output=True).stdout:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"somebody else has {self._image} mounted")
+            time.sleep(0.05)
 
     def cut(self) -> None:
         """Lose all that is in memory alone. Every call on the file system fails from here on."""
