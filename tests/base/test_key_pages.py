@@ -221,3 +221,30 @@ def test_a_sweep_of_most_pages_keeps_them_where_there_is_room(
         assert (segment.held() is not None) is has_room
         # Two keys alone are no reason to keep all pages.
         assert sum(len(one) for one, _ in pages.sweep(keys.take(order[:2]))) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
+def test_keys_of_most_pages_have_all_of_them_read_ahead(tmp_path: Path, kind: pa.DataType) -> None:
+    base = _made(tmp_path, kind, np.arange(0, 2 * 100_000, 2))
+    default_context().cache.clear()
+    pages = key_pages(base)
+    assert pages is not None
+    (segment,) = pages._segments
+    assert not pages.read_ahead(_keys(kind, np.arange(0, 4_000, 8)))
+    assert not pages.read_ahead(_keys(kind, np.arange(0)))
+    assert not pages.read_ahead(_keys(kind, np.arange(900_000, 999_000, 100)))
+    assert segment.held() is None
+    assert pages.read_ahead(_keys(kind, np.random.default_rng(0).permutation(np.arange(0, 200_000, 401))))
+    assert segment.held() is not None
+    _check(base, _keys(kind, np.arange(1, 200_000, 999)))
+
+
+def test_nothing_is_read_ahead_that_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Segment, "_nbytes", 2**60)
+    base = _made(tmp_path, pa.int64(), np.arange(100_000))
+    default_context().cache.clear()
+    pages = key_pages(base)
+    assert pages is not None
+    assert pages.read_ahead(pa.array(np.arange(0, 100_000, 101)))
+    (segment,) = pages._segments
+    assert segment.held() is None

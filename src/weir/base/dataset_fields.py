@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from weir.format.field_births import (
     unmarked_in,
     with_births,
 )
-from weir.format.field_ids import FieldId, children_of, field_id, interned, with_field_ids
+from weir.format.field_ids import FieldId, SchemaIdentity, children_of, field_id, interned, with_field_ids
 from weir.format.generation_catalog import GenerationCatalog
 from weir.format.resolution import Resolution, resolve
 from weir.format.wal_entry import TOMBSTONE, wal_schema
@@ -74,9 +76,31 @@ def generation_schema(dataset: lance.LanceDataset) -> pa.Schema:
 
     The id that the dataset gives ``_tombstone`` is not one of the table, which may have a column of that id.
     """
-    schema = _with_ids(dataset.schema, dataset)
+    return _generation_schema(
+        SchemaIdentity(_met_before(dataset.schema)), _ids(dataset.lance_schema.fields())
+    )
+
+
+@lru_cache(maxsize=64)
+def _generation_schema(of: SchemaIdentity, ids: tuple[FieldId, ...]) -> pa.Schema:
+    schema = with_field_ids(of.schema, ids)
     at = schema.get_field_index(TOMBSTONE)
-    return schema if at < 0 else schema.set(at, dataset.schema.field(at))
+    return schema if at < 0 else schema.set(at, of.schema.field(at))
+
+
+_recent: deque[pa.Schema] = deque(maxlen=16)
+
+
+def _met_before(schema: pa.Schema) -> pa.Schema:
+    """Return the object that an equal schema was when it was met, if that was not long ago.
+
+    Generations mostly have the same columns. What follows from a schema is worked out once for each object.
+    """
+    for known in tuple(_recent):
+        if known.equals(schema, check_metadata=True):
+            return known
+    _recent.append(schema)
+    return schema
 
 
 def generation_columns(
@@ -107,7 +131,7 @@ def generation_columns(
     if not has_marks(own) and (before := unmarked_in(schema)):
         own = stored(own, before)
     by_id = resolve(own, schema)
-    by_name = resolve(dataset.schema, schema)
+    by_name = resolve(_met_before(dataset.schema), schema)
     if by_id.comes_to(by_name):
         return by_id
     found = catalog()

@@ -198,6 +198,21 @@ class _Segment:
             return held
         return self.whole()
 
+    def read_ahead(self, keys: Values) -> bool:
+        """Read all pages, if some of the keys that will be asked for show that most of them are needed.
+
+        Returns whether they are in memory, or will not be kept there.
+        """
+        cache = self.engine.cache
+        if self._nbytes > cache.budget // 3 or cache.get(self._whole_key) is not None:
+            return True
+        if not _is_read_whole(
+            self, _union(_search(self.high, keys, "left"), _search(self.low, keys, "right"))
+        ):
+            return False
+        self.whole()
+        return True
+
     @property
     def _nbytes(self) -> int:
         """Size of all pages, estimated from that of the smallest values."""
@@ -282,6 +297,23 @@ class KeyPages:
         order = key_order(keys)
         which, addresses = self._find(_searchable(keys.take(order)))
         return order.to_numpy().astype(np.int64)[which], addresses
+
+    def read_ahead(self, keys: pa.Array) -> bool:
+        """Read what finding many keys will need, if some of them show that it is most of the index.
+
+        Parameters
+        ----------
+        keys : Array
+            Some hundred of the keys, in any order, without nulls.
+
+        Returns
+        -------
+        bool
+            Whether there is no more to be read ahead.
+        """
+        wanted = _searchable(keys)
+        done = [segment.read_ahead(wanted) for segment in self._segments]
+        return all(done)
 
     @property
     def bounds(self) -> tuple[int, int] | None:
@@ -557,7 +589,7 @@ def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | 
     touched = _union(first, end)
     if not touched:
         return None
-    if _READ_TOGETHER_FROM <= len(touched) >= len(segment.low) // 2 and segment.rows <= _WHOLE_UP_TO_ROWS:
+    if _is_read_whole(segment, touched):
         # One search in all of it takes less than one in every other page.
         return _found_in(segment, segment.whole(), keys)
     found = []
@@ -572,6 +604,11 @@ def _matches(segment: _Segment, keys: Values) -> tuple[Offsets, RowAddresses] | 
     if len(found) == 1:
         return _spoken_for(segment, *found[0])
     return _spoken_for(segment, *(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+def _is_read_whole(segment: _Segment, touched: Sequence[int]) -> bool:
+    """Whether so many pages are asked for that a segment is read as one."""
+    return _READ_TOGETHER_FROM <= len(touched) >= len(segment.low) // 2 and segment.rows <= _WHOLE_UP_TO_ROWS
 
 
 def _swept(segment: _Segment, keys: Values) -> Iterator[tuple[Offsets, RowAddresses]]:

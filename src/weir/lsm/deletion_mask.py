@@ -11,13 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.dataset import serialize_row_addrs
 
-__all__ = ["NOTHING_DELETED", "DeletionMask", "without_places"]
+__all__ = ["NOTHING_DELETED", "DeletionMask", "has_places", "without_places"]
 
 _ROW_ID = "_rowid"
 _FRAGMENT_BITS = np.uint64(32)
 """Where the id of its fragment begins in the address of a row."""
 
 _OFFSET = np.uint64((1 << 32) - 1)
+
+_FEW_COLUMNS = 3
 
 
 class DeletionMask:
@@ -49,12 +51,10 @@ class DeletionMask:
         return self._places
 
     def _places_in(self, dataset: lance.LanceDataset) -> npt.NDArray[np.int64] | None:
+        if not has_places(dataset):
+            return None
         fragments = dataset.get_fragments()
-        if dataset.has_stable_row_ids or any(one.num_deletions for one in fragments):
-            return None
         ids = np.array([one.fragment_id for one in fragments], dtype=np.uint64)
-        if not len(ids):
-            return None
         rows = np.array([one.physical_rows for one in fragments], dtype=np.int64)
         starts = np.cumsum(rows) - rows
         of = self.row_ids >> _FRAGMENT_BITS
@@ -109,12 +109,20 @@ class DeletionMask:
             keep = np.ones(len(ids), dtype=bool)
             at = np.searchsorted(ids, candidates)
             keep[at[ids[at] == candidates]] = False
-        return rows.filter(pa.array(keep))
+        return _filtered(rows, keep)
 
     @property
     def nbytes(self) -> int:
         """Bytes it takes in memory, once all ways have been used."""
         return 3 * self.row_ids.nbytes
+
+
+def has_places(dataset: lance.LanceDataset) -> bool:
+    """Whether row ids give the positions of rows among all that a scan reads, of which there are some."""
+    if dataset.has_stable_row_ids:
+        return False
+    fragments = dataset.get_fragments()
+    return bool(fragments) and not any(one.num_deletions for one in fragments)
 
 
 def without_places(batch: pa.RecordBatch, start: int, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
@@ -134,7 +142,16 @@ def without_places(batch: pa.RecordBatch, start: int, places: npt.NDArray[np.int
         return batch
     kept = np.ones(batch.num_rows, dtype=bool)
     kept[places[low:high] - start] = False
-    return batch.filter(pa.array(kept))
+    return _filtered(batch, kept)
+
+
+def _filtered(batch: pa.RecordBatch, kept: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """Return some rows of a batch."""
+    flags = pa.array(kept)
+    if not 0 < batch.num_columns <= _FEW_COLUMNS:
+        return batch.filter(flags)
+    # Of many columns Arrow works out the places once, which for few takes longer than it saves.
+    return pa.RecordBatch.from_arrays([column.filter(flags) for column in batch.columns], schema=batch.schema)
 
 
 NOTHING_DELETED = DeletionMask(np.zeros(0, dtype=np.uint64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cached_property, partial
 from uuid import UUID
 
@@ -29,6 +29,7 @@ from weir.indexing.library_message import library_message
 from weir.lsm.damage import reading
 from weir.lsm.keys import KeyIndex, KeySet
 from weir.lsm.stored_columns import stored_columns
+from weir.lsm.whole_rows import whole_rows
 from weir.storage.interface import Bytes, ObjectStore
 
 __all__ = ["Generation"]
@@ -243,7 +244,29 @@ class Generation:
         """Whether its key index is in memory."""
         return self.store.engine.cache.get(self._content_key) is not None
 
+    def read_with_keys(self, columns: Sequence[str]) -> pa.Table | None:
+        """Read the keys, and columns of every row along with them, which takes less than to read them later.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Columns of the table that are in the generation as they are.
+
+        Returns
+        -------
+        Table or None
+            The columns, of all rows in their order. None where the keys have been read before.
+        """
+        if self.is_indexed:
+            return None
+        content, rows = self._read_content(columns)
+        self.store.engine.cache.put(self._content_key, content, content.nbytes)
+        return rows.select(list(columns))
+
     def _load_content(self) -> _Content:
+        return self._read_content(())[0]
+
+    def _read_content(self, along: Sequence[str]) -> tuple[_Content, pa.Table]:
         columns = self.columns
         missing = [name for name in self._key_columns if columns.source_name(name) is None]
         if missing:
@@ -257,16 +280,15 @@ class Generation:
         if TOMBSTONE in self.dataset.schema.names:
             present.append(TOMBSTONE)
         with reading(f"generation {self.flushed.generation} of shard {self.shard_id}", self.uri):
-            scanner = self.dataset.scanner(columns=present, with_row_id=True, scan_in_order=True)
-            table = scanner.to_table()
+            read = list(dict.fromkeys([*present, *along]))
+            table, row_ids = whole_rows(self.dataset, read, is_local=self.store.is_local)
         # Without a key nothing is looked up: no row replaces another.
         keys = KeySet(columns.table(table, where=self.uri).columns) if self._key_columns else None
         if TOMBSTONE in present:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)
         else:
             tombstones = np.zeros(table.num_rows, dtype=bool)
-        row_ids = table.column("_rowid").combine_chunks().to_numpy(zero_copy_only=False)
-        return _Content(None if keys is None else KeyIndex.build(keys), tombstones, row_ids.astype(np.uint64))
+        return _Content(None if keys is None else KeyIndex.build(keys), tombstones, row_ids), table
 
     @property
     def index(self) -> KeyIndex:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
-from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
@@ -30,16 +28,14 @@ from weir.lsm.generation import Generation
 from weir.lsm.key_groups import KeyGroup, key_groups
 from weir.lsm.log_tail import TailRun
 from weir.lsm.newest import FreshSource, overlay
+from weir.lsm.read_along import MOST_ROWS
 from weir.lsm.superseded import superseded_rows
 from weir.schema.vectors import is_vector
 
-__all__ = ["Level", "ShardLevels", "base_mask", "read_keys"]
+__all__ = ["Level", "ShardLevels", "base_mask"]
 
 Rows = npt.NDArray[np.int64]
 LiveRows = npt.NDArray[np.bool_]
-
-_HELD_ROWS = 100_000
-_MANY_KEYS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class Level:
     @property
     def rows_key(self) -> Hashable:
         """What its live rows follow from, for a cache; None if they are many."""
-        if len(self.live) > _HELD_ROWS:
+        if len(self.live) > MOST_ROWS:
             return None
         return ("live rows", self.namespace, self.source.identity, self.decided_by)
 
@@ -102,7 +98,7 @@ class Level:
         if not isinstance(source, Generation):
             return source.take(rows, columns)
         schema = source.columns.schema
-        if len(self.live) > _HELD_ROWS or any(is_vector(schema.field(name).type) for name in columns):
+        if len(self.live) > MOST_ROWS or any(is_vector(schema.field(name).type) for name in columns):
             return source.take(rows, columns)
         held = [self._held(source, name) for name in columns]
         places = pa.array(rows)
@@ -236,31 +232,6 @@ class ShardLevels:
     def key_groups(self) -> Sequence[KeyGroup]:
         """The sources in groups that are looked into together, newest first."""
         return key_groups(self._base.engine.cache, self._base.namespace, self.settled)
-
-
-def read_keys(base: BaseTable, shards: Sequence[ShardLevels]) -> None:
-    """Read the keys of all generations of some shards, and open those of the base table, all at once.
-
-    On local disk where there are many: there a few take less time than handing them to a thread.
-    """
-    generations = [
-        source
-        for shard in shards
-        for source in shard.settled
-        if isinstance(source, Generation) and not source.is_indexed
-    ]
-    if base.store.is_local and sum(one.flushed.physical_rows for one in generations) < _MANY_KEYS:
-        return
-    reads: list[Callable[[], object]] = [partial(getattr, one, "tombstones") for one in generations]
-    if generations and base.append_only is None:
-        reads.append(partial(_open_keys, base))
-    for _ in concurrent_map(lambda read: read(), reads, is_local=False, engine=base.engine):
-        pass
-
-
-def _open_keys(base: BaseTable) -> None:
-    with reading(f"base table version {base.version}", base.uri):
-        key_pages(base)
 
 
 def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:

@@ -6,12 +6,15 @@ without anything else.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
 import lance
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.wide_scan import asked_columns, scanned_batches
@@ -22,24 +25,23 @@ from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import DeletionMask, without_places
 from weir.lsm.filters import matching_rows, named_columns
+from weir.lsm.read_along import MOST_BYTES
 from weir.lsm.strategy import TermStrategy
+from weir.read.begun_scan import BATCH_ROWS, BegunScan
 from weir.storage.interface import ObjectStore
 
 __all__ = ["LOOKED_UP", "DatasetTask", "Pruned", "Purpose", "RowsTask", "ScanPlan", "ScanTask"]
 
-_BATCH_ROWS = 65_536
-
 LOOKED_UP = "found"
 """How rows of keys were come by."""
-
-_HELD_BYTES = 2 << 20
-"""Up to what size the rows of a source are kept."""
 
 
 class Purpose(Enum):
     """What a scan is planned for."""
 
     ROWS = auto()
+    TABLE = auto()
+    """All rows at once."""
     COUNT = auto()
     """The number of rows, without their columns."""
     EXPLAIN = auto()
@@ -117,7 +119,7 @@ class DatasetTask:
                 filter=self.filter,
                 row_addr_blocklist=self.mask.serialized,
                 with_row_id=True,
-                batch_size=_BATCH_ROWS,
+                batch_size=BATCH_ROWS,
                 fragments=self._scanned_fragments(),
             )
             return scanner.to_table()
@@ -179,20 +181,54 @@ class DatasetTask:
             dataset,
             self.columns,
             with_row_id=places is None,
-            batch_size=_BATCH_ROWS,
+            batch_size=BATCH_ROWS,
             scan_in_order=True,
             fragments=self._scanned_fragments(),
         )
         if places is None:
             yield from map(self.mask.remove_from, batches)
             return
-        start = 0
-        for batch in batches:
-            yield without_places(batch, start, places)
-            start += batch.num_rows
-        if start != (counted := dataset.count_rows()):
+        yield from self._without_places(dataset, batches, places, map)
+
+    def _without_places(
+        self,
+        dataset: lance.LanceDataset,
+        batches: Iterable[pa.RecordBatch],
+        places: npt.NDArray[np.int64],
+        apply: Callable[..., Iterator[pa.RecordBatch]],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of the dataset that do not stand at some places."""
+        count = 0
+
+        def with_start() -> Iterator[tuple[pa.RecordBatch, int]]:
+            nonlocal count
+            for batch in batches:
+                check_cancelled()
+                count += batch.num_rows
+                yield batch, count - batch.num_rows
+
+        yield from apply(lambda each: without_places(each[0], each[1], places), with_start())
+        if count != (counted := dataset.count_rows()):
             raise CorruptionError(
-                f"{start} rows were read of {counted} that the manifest counts", where=self.source.uri
+                f"{count} rows were read of {counted} that the manifest counts", where=self.source.uri
+            )
+
+    def table_of(self, begun: BegunScan, threads: Executor) -> pa.Table:
+        """Return the rows, of those that are being read.
+
+        Parameters
+        ----------
+        begun : BegunScan
+            All rows of the dataset, of these columns.
+        threads : Executor
+            These leave out the dead rows.
+        """
+        with reading(self.label, self.source.uri):
+            dataset = self.source.opened()
+            places = self.mask.places_in(dataset)
+            assert places is not None
+            return pa.Table.from_batches(
+                list(self._without_places(dataset, begun.batches(), places, threads.map))
             )
 
     def _resolved(self, resolution: Resolution, limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -211,7 +247,7 @@ class DatasetTask:
             row_addr_blocklist=self.mask.serialized,
             with_row_id=True,
             scan_in_order=True,
-            batch_size=_BATCH_ROWS,
+            batch_size=BATCH_ROWS,
             fragments=self._scanned_fragments(),
         )
         left = limit
@@ -232,7 +268,10 @@ class DatasetTask:
         """Return the rows, at most ``limit``."""
         batches = list(self.batches(limit))
         if batches:
-            return self._remember(pa.Table.from_batches(batches), limit)
+            rows = pa.Table.from_batches(batches)
+            if limit is None:
+                self.remember(rows)
+            return rows
         if self.resolution is not None:
             return self.resolution.select(self.columns).schema.empty_table()
         return self._scanner(0).to_table()
@@ -245,10 +284,10 @@ class DatasetTask:
         known = self.source.engine.cache.get((self.remembered, self.columns))
         return known if isinstance(known, pa.Table) else None
 
-    def _remember(self, rows: pa.Table, limit: int | None) -> pa.Table:
-        if self.remembered is not None and self.columns and limit is None and rows.nbytes <= _HELD_BYTES:
+    def remember(self, rows: pa.Table) -> None:
+        """Keep all its rows in the cache, if they are few."""
+        if self.remembered is not None and self.columns and rows.nbytes <= MOST_BYTES:
             self.source.engine.cache.put((self.remembered, self.columns), rows, rows.nbytes)
-        return rows
 
     def count(self) -> int:
         """Return how many rows there are."""
@@ -378,6 +417,8 @@ class ScanPlan:
         The read as a whole, as text.
     store : ObjectStore
         Where the table is; the threads that wait for it read.
+    begun : BegunScan, optional
+        The rows of the first task, dead ones too, which are being read already.
     """
 
     schema: pa.Schema
@@ -386,6 +427,7 @@ class ScanPlan:
     limit: int | None
     header: str
     store: ObjectStore = field(repr=False, compare=False)
+    begun: BegunScan | None = field(default=None, repr=False, compare=False)
 
     def describe(self) -> str:
         """Return the plan as text, one source per line."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +14,20 @@ from weir.base.table import BaseTable
 from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.dataset_handle import DatasetHandle
-from weir.lsm.deletion_mask import DeletionMask
+from weir.lsm.deletion_mask import DeletionMask, has_places
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.folded_rows import FoldedRows
 from weir.lsm.generation import Generation
 from weir.lsm.held_values import can_match, held_in_base, held_in_generation, held_in_rows, is_about
+from weir.lsm.key_reads import must_read_keys, read_keys
 from weir.lsm.keys import KeySet
-from weir.lsm.levels import Level, LiveRows, ShardLevels, read_keys
+from weir.lsm.levels import Level, LiveRows, ShardLevels
 from weir.lsm.log_tail import TailRun
 from weir.lsm.strategy import TermStrategy, choose_strategies
+from weir.read.begun_scan import BegunScan
 from weir.read.lookup import KeyRouter, get_rows
 from weir.read.named_keys import named_keys
-from weir.read.plan import LOOKED_UP, DatasetTask, Pruned, RowsTask, ScanPlan, ScanTask
+from weir.read.plan import LOOKED_UP, DatasetTask, Pruned, Purpose, RowsTask, ScanPlan, ScanTask
 from weir.read.remembered_plans import RememberedPlans, can_be_remembered
 from weir.sharding.predicate import ANYTHING, Predicate, read_filter
 from weir.snapshots.shard_view import ShardView
@@ -66,7 +68,7 @@ class ScanPlanner:
         filter: str | None,
         limit: int | None,
         consistency: Consistency | str,
-        explained: bool = False,
+        purpose: Purpose = Purpose.ROWS,
     ) -> ScanPlan:
         """Return what a scan of ``snapshot`` will do.
 
@@ -80,19 +82,19 @@ class ScanPlanner:
             Rows after which to stop.
         consistency : Consistency or str
             The purpose of the snapshot, for :meth:`ScanPlan.describe`.
-        explained : bool, default False
-            Whether to say how the filter is answered in each source.
+        purpose : Purpose, default Purpose.ROWS
+            What is done with it.
         """
         names = tuple(snapshot.base.schema.names if columns is None else columns)
-        if explained:
-            return self._made(snapshot, names, filter, limit, consistency, explained=True)
+        if purpose is Purpose.EXPLAIN:
+            return self._made(snapshot, names, filter, limit, consistency, purpose)
         plans = snapshot.once(RememberedPlans.of)
         key = (names, filter, limit, str(consistency))
         plan = plans.get(key)
         if plan is None:
-            plan = self._made(snapshot, names, filter, limit, consistency, explained=False)
+            plan = self._made(snapshot, names, filter, limit, consistency, purpose)
             if can_be_remembered(snapshot.base, filter):
-                plans.keep(key, plan)
+                plans.keep(key, plan if plan.begun is None else replace(plan, begun=None))
         return plan
 
     def _made(
@@ -102,25 +104,51 @@ class ScanPlanner:
         filter: str | None,
         limit: int | None,
         consistency: Consistency | str,
-        *,
-        explained: bool,
+        purpose: Purpose,
     ) -> ScanPlan:
         base = snapshot.base
         filter = snapshot.live_filter(filter)
-        asked = _Asked(names, filter, _predicate(filter, base.schema), limit, explained)
+        asked = _Asked(names, filter, _predicate(filter, base.schema), limit, purpose)
         kept, left_out = self.prune(snapshot, filter)
         pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
         header = (
             f"scan of {self.store.uri}, {consistency}: base version {base.version}, "
             f"{len(kept)} of {len(snapshot.shards)} shards"
         )
-        schema = pa.schema([base.schema.field(name) for name in names])
+        schema = asked.schema(base)
         keys = named_keys(asked.predicate, base)
         if keys is not None:
             task = self._key_task(snapshot, keys, asked)
             return ScanPlan(schema, (task,), tuple(pruned), limit, header, self.store)
         shards = [snapshot.shard_levels(view) for view in kept]
-        read_keys(base, shards)
+        begun = self._begun(base, shards, asked)
+        try:
+            tasks = self._tasks(snapshot, kept, shards, asked, pruned)
+        except BaseException:
+            if begun is not None:
+                begun.end()
+            raise
+        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header, self.store, begun)
+
+    def _begun(self, base: BaseTable, shards: Sequence[ShardLevels], asked: _Asked) -> BegunScan | None:
+        """Begin to read the base table, if it takes time to learn which of its rows are dead."""
+        if not (asked.is_plain and asked.purpose is Purpose.TABLE and asked.columns and base.store.is_local):
+            return None
+        if base.append_only is not None or not must_read_keys(shards) or not has_places(base.dataset):
+            return None
+        return BegunScan(base.dataset, asked.columns, self.store.executors.scans)
+
+    def _tasks(
+        self,
+        snapshot: ReadSnapshot,
+        kept: Sequence[ShardView],
+        shards: Sequence[ShardLevels],
+        asked: _Asked,
+        pruned: list[Pruned],
+    ) -> list[ScanTask]:
+        """Return a task for each source, the base table first; what needs none goes to ``pruned``."""
+        base = snapshot.base
+        along = read_keys(base, shards, asked.columns if asked.is_read else None)
         # On an object store the key index is looked into where it is read anyway.
         is_known = base.store.is_local or any(shard.sources for shard in shards)
         with_base = not is_known or asked.can_match_base(base)
@@ -133,7 +161,7 @@ class ScanPlanner:
                     Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
                 )
             first = 0 if with_base else asked.first_match(shard)
-            made, tail, dead = self._shard_tasks(base, shard, first, asked)
+            made, tail, dead = self._shard_tasks(base, shard, first, asked, along)
             of_shards.append(made)
             in_memory.append(tail)
             pruned += dead
@@ -143,10 +171,10 @@ class ScanPlanner:
         if not with_base:
             label = f"base table version {base.version}"
             pruned.append(Pruned(label, "its indexes show no row that matches", base.dataset.count_rows()))
-            tasks.insert(0, RowsTask(label, schema.empty_table(), 0, how="that its indexes show"))
+            tasks.insert(0, RowsTask(label, asked.schema(base).empty_table(), 0, how="that its indexes show"))
         else:
             tasks.insert(0, self._base_task(base, snapshot.base_mask(tuple(kept)), asked))
-        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header, self.store)
+        return tasks
 
     def _key_task(self, snapshot: ReadSnapshot, keys: KeySet, asked: _Asked) -> RowsTask:
         key = snapshot.base.primary_key
@@ -173,6 +201,7 @@ class ScanPlanner:
         shard: ShardLevels,
         first: int,
         asked: _Asked,
+        along: Mapping[Hashable, pa.Table],
     ) -> tuple[list[DatasetTask], _InMemory, list[Pruned]]:
         """Return the sources of a shard to read, from the first with possible matches, and pruned ones."""
         where = f"shard {shard.shard_id}"
@@ -194,7 +223,11 @@ class ScanPlanner:
             elif not asked.can_match(source):
                 pruned.append(_left_out(level.label, source, no_match))
             else:
-                tasks.append(self._generation_task(base, source, level, asked))
+                task = self._generation_task(base, source, level, asked)
+                rows = along.get(source.identity)
+                if rows is not None:
+                    task.remember(rows.filter(pa.array(level.live)))
+                tasks.append(task)
         return tasks, _InMemory(where, tuple(in_memory)), pruned
 
     def _generation_task(
@@ -205,7 +238,6 @@ class ScanPlanner:
         asked: _Asked,
     ) -> DatasetTask:
         resolution = asked.resolution(source)
-        is_plain = resolution is None and asked.filter is None and asked.limit is None
         return DatasetTask(
             label=level.label,
             source=DatasetHandle.of(source.dataset, self.store),
@@ -215,7 +247,7 @@ class ScanPlanner:
             limit=asked.limit,
             strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
             resolution=resolution,
-            remembered=level.rows_key if is_plain else None,
+            remembered=level.rows_key if asked.is_plain and resolution is None else None,
         )
 
 
@@ -227,7 +259,21 @@ class _Asked:
     filter: str | None
     predicate: Predicate
     limit: int | None
-    explained: bool
+    purpose: Purpose
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all rows are asked for."""
+        return self.filter is None and self.limit is None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows will be read, and counted at least."""
+        return self.is_plain and self.purpose is not Purpose.EXPLAIN
+
+    def schema(self, base: BaseTable) -> pa.Schema:
+        """Return the columns of the result."""
+        return pa.schema([base.schema.field(name) for name in self.columns])
 
     def can_match(self, source: Generation | TailRun | FoldedRows) -> bool:
         """Whether a row of a source may match. The catalog is read only for a filter that confines."""
@@ -266,7 +312,7 @@ class _Asked:
         self, schema: pa.Schema, kinds: Callable[[], Mapping[str, Collection[str]]]
     ) -> tuple[TermStrategy, ...]:
         """Return how the terms of the filter are answered in a source with indexes of some kinds."""
-        if self.filter is None or not self.explained:
+        if self.filter is None or self.purpose is not Purpose.EXPLAIN:
             return ()
         return choose_strategies(self.predicate, schema, kinds())
 

@@ -9,8 +9,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from weir.errors import SnapshotExpiredError
+from weir.read.begun_scan import BegunScan
 from weir.read.late_columns import Choose, chosen_rows
-from weir.read.plan import Purpose, ScanPlan
+from weir.read.plan import DatasetTask, Purpose, ScanPlan
 from weir.read.result import RowResult
 from weir.schema.relabel import as_schema
 
@@ -81,14 +82,18 @@ class Scan(RowResult):
         return self._run(self._table)
 
     def _table(self) -> pa.Table:
-        plan = self._planned()
+        plan = self._planned(Purpose.TABLE)
         if plan.limit is not None:
             return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
-        if len(plan.tasks) == 1:
+        if plan.begun is not None:
+            with self._reading():
+                tables = _with_begun(plan, plan.begun)
+        elif len(plan.tasks) == 1:
             with self._reading():
                 return as_schema(plan.tasks[0].table(), plan.schema)
-        with self._reading():
-            tables = list(plan.store.executors.scans.map(lambda task: task.table(), plan.tasks))
+        else:
+            with self._reading():
+                tables = list(plan.store.executors.scans.map(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
 
     def chosen(self, first: Sequence[str], choose: Choose) -> pa.Table:
@@ -147,3 +152,16 @@ class Scan(RowResult):
                     yield from as_schema(pa.Table.from_batches([batch]), plan.schema).to_batches()
                     if left is not None:
                         left -= batch.num_rows
+
+
+def _with_begun(plan: ScanPlan, begun: BegunScan) -> list[pa.Table]:
+    """Return the rows of each task of a plan, of which the first is being read already."""
+    threads = plan.store.executors.scans
+    first, *others = plan.tasks
+    assert isinstance(first, DatasetTask)
+    try:
+        found = threads.map(lambda task: task.table(), others)
+        # By this thread: what waits for one of those threads must not be one of them.
+        return [first.table_of(begun, threads), *found]
+    finally:
+        begun.end()

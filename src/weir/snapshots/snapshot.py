@@ -36,7 +36,8 @@ from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.expired_rows import live_filter
 from weir.lsm.fitted_filter import fitted_filter
-from weir.lsm.levels import Level, ShardLevels, base_mask, read_keys
+from weir.lsm.key_reads import read_keys
+from weir.lsm.levels import Level, ShardLevels, base_mask
 from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.storage.interface import ObjectStore
 

@@ -179,7 +179,7 @@ class TableReader:
                 filter=filter,
                 limit=limit,
                 consistency=str(state),
-                explained=purpose is Purpose.EXPLAIN,
+                purpose=purpose,
             )
 
         def planned_as_it_is(snapshot: ReadSnapshot, purpose: Purpose) -> ScanPlan:

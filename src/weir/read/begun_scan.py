@@ -1,0 +1,65 @@
+"""A scan of the base table that begins before it is known which of its rows are dead.
+
+The first read of a table spends as much time on learning that as on reading the base table. Both at once take
+no longer than the longer of the two, if there is a processor for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from queue import SimpleQueue
+
+import lance
+import pyarrow as pa
+
+from weir.base.wide_scan import scanned_batches
+
+__all__ = ["BATCH_ROWS", "BegunScan"]
+
+BATCH_ROWS = 65_536
+
+
+class BegunScan:
+    """All rows of a dataset, which a thread reads. To be taken once, or ended.
+
+    Parameters
+    ----------
+    dataset : LanceDataset
+        The dataset.
+    columns : tuple of str
+        The columns to read, in its order of rows.
+    threads : Executor
+        One of them reads. What takes the rows must not be one of them.
+    """
+
+    def __init__(self, dataset: lance.LanceDataset, columns: tuple[str, ...], threads: Executor) -> None:
+        self._dataset = dataset
+        self.columns = columns
+        self._read: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()
+        self.is_ended = False
+        """Whether nobody takes the rows any more."""
+        threads.submit(self._run)
+
+    def _run(self) -> None:
+        try:
+            options = {"batch_size": BATCH_ROWS, "scan_in_order": True}
+            for batch in scanned_batches(self._dataset, self.columns, **options):
+                if self.is_ended:
+                    return
+                self._read.put(batch)
+        except BaseException as error:
+            self._read.put(error)
+        else:
+            self._read.put(None)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, as far as they have been read, and wait for the others."""
+        while (batch := self._read.get()) is not None:
+            if isinstance(batch, BaseException):
+                raise batch
+            yield batch
+
+    def end(self) -> None:
+        """Read no more: nobody takes the rows."""
+        self.is_ended = True

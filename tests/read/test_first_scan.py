@@ -1,0 +1,189 @@
+"""The first scan of a table: keys, rows and base table are read at once, and give what later scans give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import weir
+from weir.engine.context import default_context
+from weir.errors import CorruptionError
+from weir.read import begun_scan, planner
+from weir.read.begun_scan import BegunScan
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("label", pa.string()),
+        ("vector", pa.list_(pa.float32(), 16)),
+        ("n", pa.int32()),
+    ]
+)
+_BASE = 30_000
+_EACH = 3_000
+
+
+def _rows(ids: np.ndarray[tuple[int], np.dtype[np.int64]], turn: int) -> pa.Table:
+    count = len(ids)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(16 * count, np.float32)), 16)
+    labels = pa.array([f"{turn} {one}" for one in ids])
+    return pa.table(
+        [pa.array(ids), labels, vectors, pa.array(np.full(count, turn, np.int32))], schema=_SCHEMA
+    )
+
+
+class Layered:
+    """A table with generations above its base table, and a model of it."""
+
+    def __init__(self, uri: Path) -> None:
+        self.uri = str(uri)
+        self.live: dict[int, int] = {}
+        table = weir.create(self.uri, _SCHEMA, primary_key="id", fsync=False)
+        generator = np.random.default_rng(3)
+        with table.writer() as writer:
+            writer.upsert(_rows(np.arange(_BASE) * 2, 0))
+            self.live.update(dict.fromkeys(range(0, 2 * _BASE, 2), 0))
+            writer.flush()
+            table.maintenance.merge()
+            for turn in range(1, 4):
+                ids = generator.choice(2 * _BASE, _EACH, replace=False)
+                writer.upsert(_rows(ids, turn))
+                dead = [int(one) for one in ids[:100]]
+                writer.delete(dead)
+                writer.flush()
+                self.live.update((int(one), turn) for one in ids)
+                for one in dead:
+                    del self.live[one]
+
+    def first(self) -> weir.Table:
+        default_context().cache.clear()
+        return weir.open(self.uri, fsync=False)
+
+    def check(self, rows: pa.Table) -> None:
+        ids = rows["id"].to_pylist()
+        assert len(ids) == len(self.live)
+        assert dict(zip(ids, rows["n"].to_pylist(), strict=True)) == self.live
+        if "label" in rows.column_names:
+            assert rows["label"].to_pylist() == [f"{self.live[one]} {one}" for one in ids]
+
+
+@pytest.fixture(scope="module")
+def layered(tmp_path_factory: pytest.TempPathFactory) -> Layered:
+    return Layered(tmp_path_factory.mktemp("layered") / "table")
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[BegunScan]:
+    """Return the scans that were begun."""
+    found: list[BegunScan] = []
+
+    class Noted(BegunScan):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            found.append(self)
+
+    monkeypatch.setattr(planner, "BegunScan", Noted)
+    return found
+
+
+@pytest.mark.parametrize("columns", [["id", "n"], ["n", "label", "id"], None])
+def test_it_finds_what_later_scans_find(
+    layered: Layered, begun: list[BegunScan], columns: list[str] | None
+) -> None:
+    table = layered.first()
+    first = table.scan(columns=columns).to_table()
+    layered.check(first)
+    assert len(begun) == 1
+    for _ in range(2):
+        again = table.scan(columns=columns).to_table()
+        assert again.schema == first.schema
+        layered.check(again)
+    # What is known need not be learned beside.
+    assert len(begun) == 1
+    assert table.scan().count() == len(layered.live)
+
+
+def test_small_columns_of_generations_are_read_with_their_keys(
+    layered: Layered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned = []
+    scanner = lance.LanceDataset.scanner
+
+    def noted(self: lance.LanceDataset, *arguments: object, **named: object) -> object:
+        scanned.append(self.uri)
+        return scanner(self, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(lance.LanceDataset, "scanner", noted)
+    layered.check(layered.first().scan(columns=["id", "label", "n"]).to_table())
+    assert len(scanned) == 1, "the base table alone"
+
+
+@pytest.mark.parametrize("how", ["count", "batches", "filter", "limit", "explain"])
+def test_other_reads_begin_no_scan(layered: Layered, begun: list[BegunScan], how: str) -> None:
+    table = layered.first()
+    if how == "count":
+        assert table.scan().count() == len(layered.live)
+    elif how == "batches":
+        layered.check(pa.Table.from_batches(table.scan(columns=["id", "n"]).to_batches()))
+    elif how == "filter":
+        rows = table.scan(columns=["id"], filter="n = 2").to_table()
+        assert sorted(rows["id"].to_pylist()) == sorted(k for k, turn in layered.live.items() if turn == 2)
+    elif how == "limit":
+        assert table.scan(limit=5).to_table().num_rows == 5
+    else:
+        assert "base table" in table.scan().explain()
+    assert not begun
+
+
+def test_a_base_table_without_some_of_its_rows_is_read_when_they_are_known(
+    tmp_path: Path, begun: list[BegunScan]
+) -> None:
+    layered = Layered(tmp_path / "table")
+    dataset = lance.dataset(layered.uri)
+    gone = [one for one, turn in layered.live.items() if turn == 0][:50]
+    dataset.delete(f"id IN ({', '.join(map(str, gone))})")
+    for one in gone:
+        del layered.live[one]
+    layered.check(layered.first().scan(columns=["id", "n"]).to_table())
+    assert not begun
+
+
+def test_an_error_of_the_begun_scan_is_that_of_the_read(
+    layered: Layered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> Iterator[pa.RecordBatch]:
+        raise OSError("LanceError(IO): the file is damaged")
+        yield
+
+    monkeypatch.setattr(begun_scan, "scanned_batches", fails)
+    with pytest.raises(weir.errors.WeirError, match="base table version"):
+        layered.first().scan(columns=["id", "n"]).to_table()
+    monkeypatch.undo()
+    layered.check(layered.first().scan(columns=["id", "n"]).to_table())
+
+
+def test_it_ends_with_a_plan_that_fails(
+    layered: Layered, begun: list[BegunScan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise CorruptionError("a generation cannot be read", where="there")
+
+    monkeypatch.setattr(planner, "read_keys", fails)
+    with pytest.raises(CorruptionError, match="a generation"):
+        layered.first().scan(columns=["id", "n"]).to_table()
+    assert begun
+    assert all(one.is_ended for one in begun)
+
+
+def test_a_remembered_plan_has_no_scan_that_was_taken(layered: Layered, begun: list[BegunScan]) -> None:
+    table = layered.first()
+    scan = table.scan(columns=["id", "n"])
+    for _ in range(3):
+        layered.check(scan.to_table())
+    assert len(begun) == 1
+    assert begun[0].is_ended
