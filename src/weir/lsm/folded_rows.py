@@ -60,9 +60,14 @@ class FoldedRows:
         return "generations and log, folded"
 
     @cached_property
+    def keys(self) -> KeySet:
+        """The key of every row."""
+        return KeySet([self.rows.column(name) for name in self._key_columns])
+
+    @cached_property
     def index(self) -> KeyIndex:
         """From keys to rows."""
-        return KeyIndex.build(KeySet([self.rows.column(name) for name in self._key_columns]))
+        return KeyIndex.build(self.keys)
 
     @cached_property
     def tombstones(self) -> npt.NDArray[np.bool_]:

@@ -43,15 +43,15 @@ class _Content:
     """The parts of a generation that are loaded to determine its live rows."""
 
     def __init__(
-        self, index: KeyIndex | None, tombstones: npt.NDArray[np.bool_], row_ids: npt.NDArray[np.uint64]
+        self, keys: KeySet | None, tombstones: npt.NDArray[np.bool_], row_ids: npt.NDArray[np.uint64]
     ) -> None:
-        self.index = index
+        self.keys = keys
         self.tombstones = tombstones
         self.row_ids = row_ids
 
     @property
     def nbytes(self) -> int:
-        return (0 if self.index is None else self.index.nbytes) + self.tombstones.nbytes + self.row_ids.nbytes
+        return (0 if self.keys is None else self.keys.nbytes) + self.tombstones.nbytes + self.row_ids.nbytes
 
 
 class Generation:
@@ -241,7 +241,7 @@ class Generation:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether its key index is in memory."""
+        """Whether its keys are in memory, from which the index is made."""
         return self.store.engine.cache.get(self._content_key) is not None
 
     def read_with_keys(self, columns: Sequence[str]) -> pa.Table | None:
@@ -288,14 +288,23 @@ class Generation:
             tombstones = table.column(TOMBSTONE).combine_chunks().to_numpy(zero_copy_only=False)
         else:
             tombstones = np.zeros(table.num_rows, dtype=bool)
-        return _Content(None if keys is None else KeyIndex.build(keys), tombstones, row_ids), table
+        return _Content(keys, tombstones, row_ids), table
+
+    @property
+    def keys(self) -> KeySet:
+        """The key of every row."""
+        keys = self._content.keys
+        assert keys is not None
+        return keys
 
     @property
     def index(self) -> KeyIndex:
-        """From keys to rows."""
-        index = self._content.index
-        assert index is not None
-        return index
+        """From keys to rows. Scans do without it."""
+        return self.store.engine.cache.get_or_load(
+            ("key index", self._namespace, self.path),
+            lambda: KeyIndex.build(self.keys),
+            lambda index: index.rows.nbytes + index.hashes.nbytes,
+        )
 
     @property
     def tombstones(self) -> npt.NDArray[np.bool_]:

@@ -129,6 +129,6 @@ class _KeysOfBase:
             pages = key_pages(self._base)
             if pages is None:
                 return True
-            (keys,) = source.index.keys.columns
+            (keys,) = source.keys.columns
             step = max(len(keys) // _SAMPLED_KEYS, 1)
             return pages.read_ahead(keys.take(pa.array(np.arange(0, len(keys), step))))

@@ -83,10 +83,10 @@ def _key(namespace: str, sources: tuple[FreshSource, ...]) -> Hashable:
 
 
 def _build(sources: tuple[FreshSource, ...]) -> Overlay:
-    keys = KeySet.concat([source.index.keys for source in sources])
+    keys = KeySet.concat([source.keys for source in sources])
     newest = np.zeros(len(keys), dtype=bool)
     newest[newest_rows(keys.columns)] = True
-    ends = np.cumsum([len(source.index.keys) for source in sources])
+    ends = np.cumsum([len(source.keys) for source in sources])
     masks = np.split(newest, ends[:-1])
     return Overlay(
         sources, tuple(mask & ~source.tombstones for mask, source in zip(masks, sources, strict=True))
@@ -103,6 +103,6 @@ def _extended(before: Overlay, newer: FreshSource) -> Overlay:
             mask = mask.copy()
             mask[rows] = False
         live.append(mask)
-    own = np.zeros(len(newer.index.keys), dtype=bool)
+    own = np.zeros(len(newer.keys), dtype=bool)
     own[newest] = True
     return Overlay((*before.sources, newer), (*live, own & ~newer.tombstones))

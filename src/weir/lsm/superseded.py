@@ -11,6 +11,7 @@ from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
 from weir.lsm.base_rows import base_rows_with_keys
 from weir.lsm.damage import reading
+from weir.lsm.generation import Generation
 from weir.lsm.keys import KeyMatcher, KeySet
 from weir.lsm.newest import FreshSource
 
@@ -60,12 +61,20 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
             missing.append(source)
         else:
             found.append(known)
-    missing = [source for source in missing if len(source.index.rows)]
-    key_sets = [source.index.keys.take(source.index.rows) for source in missing]
+    missing = [source for source in missing if len(source.keys)]
+    key_sets = [_keys(source) for source in missing]
     for source, part in zip(missing, _rows_of_each(base, key_sets), strict=True):
         cache.put(_key(namespace, base, source), part, part.nbytes, base.lifetime)
         found.append(part)
     return _ascending(np.concatenate(found)) if found else _NO_ROWS
+
+
+def _keys(source: FreshSource) -> KeySet:
+    """Return the keys of a source: each once where they may repeat often."""
+    if isinstance(source, Generation):
+        return source.keys
+    index = source.index
+    return index.keys.take(index.rows)
 
 
 def _ascending(row_ids: RowIds) -> RowIds:

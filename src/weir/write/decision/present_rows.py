@@ -137,7 +137,7 @@ class PresentRows:
             generation = Generation.cached(
                 self._store, namespace, self._shard_id, one, self._key_columns, schema
             )
-            parts.append(pa.Table.from_arrays(list(generation.index.keys.columns), schema=key_schema))
+            parts.append(pa.Table.from_arrays(list(generation.keys.columns), schema=key_schema))
         return pa.concat_tables(parts) if parts else key_schema.empty_table()
 
     def _base(self, schema: pa.Schema) -> BaseTable:
