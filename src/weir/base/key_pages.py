@@ -545,8 +545,16 @@ def _damage_is_named(where: str) -> Iterator[None]:
 
 
 def _page(table: pa.Table) -> _Page:
-    addresses = table.column("ids").combine_chunks().to_numpy()
-    return _Page(_searchable(table.column("values").combine_chunks()), addresses)
+    return _Page(_searchable(_as_one(table.column("values"))), _as_one(table.column("ids")).to_numpy())
+
+
+def _as_one(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array: a copy, unless it keeps nothing else in memory."""
+    if column.num_chunks == 1:
+        (only,) = column.chunks
+        if only.get_total_buffer_size() <= only.nbytes + only.nbytes // 8:
+            return only
+    return column.combine_chunks()
 
 
 def _joined(parts: Sequence[_Page]) -> _Page:

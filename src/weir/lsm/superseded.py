@@ -34,8 +34,14 @@ def _rows_of_each(base: BaseTable, key_sets: Sequence[KeySet]) -> Iterator[RowId
     if found is not None:
         # Rows deleted since the index was made may be among them, which does no harm here.
         which, addresses = found
-        set_of_match = ends.searchsorted(which, side="right")
-        yield from (_ascending(addresses[set_of_match == at]) for at in range(len(key_sets)))
+        if len(key_sets) == 1:
+            yield _ascending(addresses)
+            return
+        set_of_match = ends.searchsorted(which, side="right").astype(np.min_scalar_type(len(ends)))
+        counts = np.bincount(set_of_match, minlength=len(key_sets))
+        # NumPy sorts short integers digit by digit.
+        grouped = addresses[np.argsort(set_of_match, kind="stable")]
+        yield from (_ascending(part) for part in np.split(grouped, np.cumsum(counts)[:-1]))
         return
     which, rows = base_rows_with_keys(base, keys)
     row_ids = _NO_ROWS if rows is None else rows.column("_rowid").to_numpy().astype(np.uint64)
