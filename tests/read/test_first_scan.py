@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lance
@@ -187,3 +188,19 @@ def test_a_remembered_plan_has_no_scan_that_was_taken(layered: Layered, begun: l
         layered.check(scan.to_table())
     assert len(begun) == 1
     assert begun[0].is_ended
+
+
+@pytest.mark.parametrize("most", [0, 100_000, 1 << 30])
+def test_what_waits_is_bounded_until_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(begun_scan, "_MOST_WAITING_BYTES", most)
+    monkeypatch.setattr(begun_scan, "BATCH_ROWS", 1_000)
+    rows = pa.table({"n": np.arange(50_000)})
+    dataset = lance.write_dataset(rows, str(tmp_path / "rows"))
+    with ThreadPoolExecutor(1) as threads:
+        scan = BegunScan(dataset, ("n",), threads)
+        # The thread has nothing left to do, though nobody has taken anything.
+        threads.submit(lambda: None).result(timeout=60)
+        assert scan._read.qsize() == {0: 2, 100_000: 14}.get(most, 51)
+        assert pa.Table.from_batches(scan.batches()).equals(rows)

@@ -19,9 +19,12 @@ __all__ = ["BATCH_ROWS", "BegunScan"]
 
 BATCH_ROWS = 65_536
 
+_MOST_WAITING_BYTES = 64 << 20
+"""Of rows that are read before anybody takes them."""
+
 
 class BegunScan:
-    """All rows of a dataset, which a thread reads. To be taken once, or ended.
+    """All rows of a dataset, which a thread begins to read. To be taken once, or ended.
 
     Parameters
     ----------
@@ -35,30 +38,37 @@ class BegunScan:
 
     def __init__(self, dataset: lance.LanceDataset, columns: tuple[str, ...], threads: Executor) -> None:
         self._dataset = dataset
-        self.columns = columns
-        self._read: SimpleQueue[pa.RecordBatch | BaseException | None] = SimpleQueue()
+        self._columns = columns
+        self._read: SimpleQueue[pa.RecordBatch | Iterator[pa.RecordBatch] | BaseException] = SimpleQueue()
+        self._is_taken = False
         self.is_ended = False
         """Whether nobody takes the rows any more."""
         threads.submit(self._run)
 
     def _run(self) -> None:
         try:
-            options = {"batch_size": BATCH_ROWS, "scan_in_order": True}
-            for batch in scanned_batches(self._dataset, self.columns, **options):
+            batches = scanned_batches(self._dataset, self._columns, batch_size=BATCH_ROWS, scan_in_order=True)
+            waiting = 0
+            for batch in batches:
                 if self.is_ended:
                     return
                 self._read.put(batch)
+                waiting += batch.nbytes
+                if waiting > _MOST_WAITING_BYTES and not self._is_taken:
+                    break
+            # Whoever takes the rows reads those that are left: this thread waits for nobody.
+            self._read.put(batches)
         except BaseException as error:
             self._read.put(error)
-        else:
-            self._read.put(None)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, as far as they have been read, and wait for the others."""
-        while (batch := self._read.get()) is not None:
-            if isinstance(batch, BaseException):
-                raise batch
+        self._is_taken = True
+        while isinstance(batch := self._read.get(), pa.RecordBatch):
             yield batch
+        if isinstance(batch, BaseException):
+            raise batch
+        yield from batch
 
     def end(self) -> None:
         """Read no more: nobody takes the rows."""
