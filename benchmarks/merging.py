@@ -1,8 +1,9 @@
 """Merges of many shards: in this process and on Spark, and what a row costs as the base table grows.
 
-That is measured with the same number of rows for every size of the base table, of which each costs more the
-larger it is, since a merge looks at all its keys; and with the same share of it, as merges have that wait for
-a share (:class:`weir.MergePolicy`).
+That is measured with the same number of rows for every size of the base table, and with the same share of
+it, as merges have that wait for a share (:class:`weir.MergePolicy`). A merge of few rows into the largest is
+compared with the library's ``merge_insert``, each by an engine of its own, as by a process that has just
+started: in the others the key index is in the read cache from the second merge on.
 
 Every merge begins with the same table: a base, and one unmerged generation in each of eight shards. The
 table is copied by hard links, since a merge changes no file that is there.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +42,10 @@ _SCHEMA = pa.schema(
 _IN_PROCESS = "in-process"
 _ON_SPARK = "Spark"
 _FACTOR = 1.5
-_FLAT = 1.5
+_FLAT = 1.3
+_FEW_ROWS = 1_000
+_FEW_FACTOR = 2.3
+_LIBRARY = "merge_insert"
 _SHARE = 50
 """One of so many rows of the base table is merged at once where merges wait for a share."""
 
@@ -79,7 +83,14 @@ def run(context: Context) -> Result:
             Case("merging", f"merge of {rows:,} rows into {_size(size)}", (one,), (), rows)
             for (size, rows), one in zip(shares.items(), taken, strict=True)
         ]
-        notes = [f"{merged:,} rows, {of_number.describe()}", f"1 of {_SHARE} rows, {of_share.describe()}"]
+        context.say("merging: few rows into the largest base table")
+        of_few, case = _few(context, sizes[-1])
+        cases.append(case)
+        notes = [
+            f"{_FEW_ROWS:,} rows, {of_few.describe()}",
+            f"{merged:,} rows, {of_number.describe()}",
+            f"1 of {_SHARE} rows, {of_share.describe()}",
+        ]
     return Result(
         "merging",
         f"merge of one generation in each of {_SHARDS} shards",
@@ -111,10 +122,33 @@ def _measured(context: Context, merged: Mapping[int, int]) -> tuple[ProcessorTim
     return times, measure(contenders, rounds=context.scale.rounds, calls=1, warm_up=0)
 
 
+def _few(context: Context, size: int) -> tuple[ProcessorTimes, Case]:
+    """Measure merges of few rows into a base table of some million rows, beside the library's."""
+    times = ProcessorTimes()
+    source = _table(context, size * 1_000_000, _FEW_ROWS)
+    contenders = [
+        Contender(name, partial(_metered, times, name, source, _FEW_ROWS, divided=divided, is_cold=True))
+        for name, divided in ((_LIBRARY, False), (_IN_PROCESS, None))
+    ]
+    taken = measure(contenders, rounds=context.scale.rounds, calls=1, warm_up=0)
+    target = Target(_IN_PROCESS, Sense.FASTER, _FEW_FACTOR, (_LIBRARY,))
+    name = f"merge of {_FEW_ROWS:,} rows into {_size(size)}"
+    return times, Case("merging", name, taken, (target,), _FEW_ROWS)
+
+
 @contextmanager
-def _metered(times: ProcessorTimes, name: str, source: Path, rows: int) -> Iterator[Callable[[], None]]:
+def _metered(
+    times: ProcessorTimes,
+    name: str,
+    source: Path,
+    rows: int,
+    *,
+    divided: bool | None = None,
+    is_cold: bool = False,
+) -> Iterator[Callable[[], None]]:
     """Yield a merge whose processor time is taken."""
-    with _merging(source, ThreadRunner(), rows) as merge, times.metered(name, merge) as metered:
+    merging = _merging(source, ThreadRunner(), rows, divided=divided, is_cold=is_cold)
+    with merging as merge, times.metered(name, merge) as metered:
         yield metered
 
 
@@ -175,17 +209,20 @@ def _rows(ids: np.ndarray, *, generation: int) -> pa.Table:
 
 
 @contextmanager
-def _merging(source: Path, runner: Runner, rows: int) -> Iterator[Callable[[], None]]:
+def _merging(
+    source: Path, runner: Runner, rows: int, *, divided: bool | None = None, is_cold: bool = False
+) -> Iterator[Callable[[], None]]:
     """Yield a merge of a copy of a table, to be called once."""
     copy = source.with_name(f"{source.name}-copy")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(source, copy, copy_function=os.link)
-    table = weir.open(copy, fsync=False)
+    with weir.Engine() if is_cold else nullcontext() as engine:
+        table = (weir if engine is None else engine).open(copy, fsync=False)
 
-    def merge() -> None:
-        report = table.maintenance.merge(runner=runner)
-        if report.shards != _SHARDS or not 0 < report.rows_upserted < rows:
-            raise WrongAnswerError(f"{type(runner).__name__} merged {report}")
+        def merge() -> None:
+            report = table.maintenance.merge(runner=runner, divided=divided)
+            if report.shards != _SHARDS or not 0 < report.rows_upserted < rows:
+                raise WrongAnswerError(f"{type(runner).__name__} merged {report}")
 
-    yield merge
+        yield merge
     shutil.rmtree(copy)

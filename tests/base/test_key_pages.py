@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pytest
 
 from weir.base.create import create_base_table
 from weir.base.key_index import extend_key_index
-from weir.base.key_pages import _Segment, key_pages
+from weir.base.key_pages import _PageFile, _Segment, key_pages
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.errors import CorruptionError, StorageError
@@ -248,3 +249,72 @@ def test_nothing_is_read_ahead_that_has_no_room(tmp_path: Path, monkeypatch: pyt
     assert pages.read_ahead(pa.array(np.arange(0, 100_000, 101)))
     (segment,) = pages._segments
     assert segment.held() is None
+
+
+def _spread(kind: pa.DataType, shape: str) -> Numbers:
+    """Return keys that are spread evenly, far from evenly, or to the ends of what the type holds."""
+    random = np.random.default_rng(5)
+    limits = np.iinfo(kind.to_pandas_dtype())
+    if shape == "even":
+        return np.arange(-60_000, 60_000, 3)
+    if shape == "clustered":
+        return np.unique((np.exp(random.random(60_000) * 21) * random.choice([-1, 1], 60_000)).astype(int))
+    ends = np.array([limits.min, limits.min + 1, -1, 0, 1, limits.max - 1, limits.max])
+    return np.unique(np.concatenate([ends, random.integers(limits.min, limits.max, 40_000)]))
+
+
+@pytest.mark.parametrize("shape", ["even", "clustered", "to the ends"])
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()], ids=str)
+def test_keys_are_found_where_they_probably_are_or_else_in_all_of_their_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType, shape: str
+) -> None:
+    monkeypatch.setattr("weir.base.key_pages._ROWS_PER_GUESS", 1)
+    monkeypatch.setattr("weir.base.key_pages._GUESSED_AT_ONCE", 700)
+    read: list[int] = []
+    take = _PageFile.take
+
+    def counted(file: _PageFile, rows: Numbers) -> Any:
+        read.append(len(rows))
+        return take(file, rows)
+
+    monkeypatch.setattr(_PageFile, "take", counted)
+    numbers = _spread(kind, shape)
+    base = _made(tmp_path, kind, np.random.default_rng(3).permutation(numbers))
+    # The index keeps naming the rows that these replace.
+    base = _replace(base, _rows(kind, numbers[::7], 1))
+    base = extend_key_index(base)
+    default_context().cache.clear()
+    pages = key_pages(base)
+    assert pages is not None
+    there = base.dataset.to_table(columns=["id"], with_row_address=True)
+    random = np.random.default_rng(4)
+    for count in (1, 40, 3_000):
+        some = np.concatenate([random.choice(numbers, count), random.choice(numbers[:-1], count) + 1])
+        wanted = pa.array(np.unique(some)).cast(kind)
+        parts = list(pages.sweep(wanted))
+        which = np.concatenate([one for one, _ in parts])
+        taken = pages.take(np.concatenate([one for _, one in parts]), ["id", "_rowid"])
+        expected = there.filter(pc.is_in(there["id"], value_set=wanted))
+        assert sorted(taken["_rowid"].to_pylist()) == sorted(expected["_rowaddr"].to_pylist())
+        assert set(which.tolist()) == set(pc.index_in(expected["id"], value_set=wanted).to_pylist())
+    assert read
+
+
+def test_guessing_ends_when_it_has_cost_as_much_as_keeping_all_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.base.key_pages._ROWS_PER_GUESS", 200)
+    monkeypatch.setattr("weir.base.key_pages._GATHERED_UP_TO_ROWS", 0)
+    base = _made(tmp_path, pa.int64(), np.arange(0, 2 * 100_000, 2))
+    default_context().cache.clear()
+    pages = key_pages(base)
+    assert pages is not None
+    (segment,) = pages._segments
+    asked = np.arange(0, 2 * 100_000, 1_001)
+    held = []
+    for _ in range(4):
+        swept = list(pages.sweep(pa.array(asked)))
+        assert [number for one, _ in swept for number in asked[one].tolist()] == asked[::2].tolist()
+        held.append(segment.held() is not None)
+    # 500 keys cost as much as all rows: twice 200, and then all pages.
+    assert held == [False, False, True, True]

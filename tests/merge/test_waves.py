@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.base.table_kit import (
     write_generation,
 )
 
+import weir
 import weir.merge.commit
 from weir.base import row_commit
 from weir.base.create import create_base_table
@@ -455,6 +456,49 @@ def test_merges_are_divided_where_it_pays(
         rest = data.slice(base_rows - unindexed).cast(base.schema)
         lance.write_dataset(rest, base.uri, mode="append")
     assert pays_to_divide(base.latest(), rows, base_rows, is_distributed=is_distributed) is expected
+
+
+class FarAway:
+    """Runs tasks as other machines would, and tells of which function and how many at once."""
+
+    is_distributed = True
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, int]] = []
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
+        self.ran.append((function.__name__, len(tasks)))
+        for task in tasks:
+            yield pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(task)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "divided", "expected"),
+    [
+        (1_000, None, [("_run_divided", 1)]),
+        (900, None, [("run_merge_group", 1)]),
+        (1_000, True, [("write_new_rows", 1), ("delete_replaced_rows", 1)]),
+        (1_000, False, [("run_merge_group", 1)]),
+    ],
+)
+def test_a_small_merge_is_one_task_of_another_machine(
+    tmp_path: Path, rows: int, divided: bool | None, expected: list[tuple[str, int]]
+) -> None:
+    ids = pa.array(range(0, 8_000, 2), pa.int64())
+    lance.write_dataset(pa.table({"id": ids, "value": ids}), tmp_path / "t")
+    table = weir.adopt(tmp_path / "t", primary_key="id", shard_by=weir.bucket("id", 2), fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": number, "value": -1} for number in range(1, rows - 9)])
+        writer.delete([{"id": number} for number in range(4_000, 4_010)])
+    runner = FarAway()
+    report = table.maintenance.merge(runner=runner, divided=divided)
+    assert runner.ran == expected
+    assert (report.shards, report.rows_upserted) == (2, rows - 10)
+    model = {number: number for number in range(0, 8_000, 2) if not 4_000 <= number < 4_010}
+    model |= dict.fromkeys(range(1, rows - 9), -1)
+    found = lance.dataset(str(tmp_path / "t")).to_table()
+    assert dict(zip(*(found.column(name).to_pylist() for name in ("id", "value")), strict=True)) == model
+    assert found.num_rows == len(model)
 
 
 @pytest.mark.parametrize(("rows", "commits"), [(80, 1), (20, 2)], ids=["many rows", "few rows"])

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.guessed_rows import GuessedRows
 from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
 from weir.base.key_index import key_index_names
@@ -64,6 +65,9 @@ _SWEPT_PAGES = 64
 _SWEPT_AT_ONCE = 8
 _READ_PAGES = 256
 _ADDRESS_BYTES = 8
+_GUESSED_AT_ONCE = 4096
+_ROWS_PER_GUESS = 2_500
+"""Rows of a segment that are read as a whole in the time that guessing where one key is takes."""
 _COMPARED_WHOLE_BYTES = 8 * 1024 * 1024
 """Pages of a segment that are compared with their checksum before the first look-up, in some milliseconds."""
 _GAP_PAGES = 8
@@ -102,12 +106,20 @@ class _PageFile:
         self._file = file
         self.reads = 0
         """How many times some of it has been read since all of it was."""
+        self.guesses = 0
+        """For how many keys some rows have been read since then."""
 
     def read(self, start: int, rows: int) -> _Page:
         """Read some rows."""
         with self._file.reader() as reader:
             self.reads += 1
             found = reader.read_range(start, rows, batch_size=max(rows, 1))
+        return _page(found.to_table().select(_PAGE_COLUMNS))
+
+    def take(self, rows: Offsets) -> _Page:
+        """Read scattered rows, that ascend."""
+        with self._file.reader() as reader:
+            found = reader.take_rows(rows.tolist(), batch_size=max(len(rows), 1))
         return _page(found.to_table().select(_PAGE_COLUMNS))
 
 
@@ -129,6 +141,8 @@ class _Segment:
         Smallest and largest value of each page.
     fragments : ndarray of uint64
         The fragments it covers, ascending; entries for others are ignored.
+    is_local : bool
+        Whether reading in many places takes no round trips.
     engine : EngineContext
         Whose cache holds its pages, and whose threads read many.
     lifetime : Lifetime, optional
@@ -143,6 +157,7 @@ class _Segment:
     low: Values
     high: Values
     fragments: npt.NDArray[np.uint64]
+    is_local: bool
     engine: EngineContext
     lifetime: Lifetime | None
 
@@ -194,7 +209,7 @@ class _Segment:
         Many merges into a table read its index only once.
         """
         held = self.held()
-        if held is not None or 2 * pages < len(self.low) or self._nbytes > self.engine.cache.budget // 3:
+        if held is not None or 2 * pages < len(self.low) or not self._has_room:
             return held
         return self.whole()
 
@@ -204,7 +219,7 @@ class _Segment:
         Returns whether they are in memory, or will not be kept there.
         """
         cache = self.engine.cache
-        if self._nbytes > cache.budget // 3 or cache.get(self._whole_key) is not None:
+        if not self._has_room or cache.get(self._whole_key) is not None:
             return True
         if not _is_read_whole(
             self, _union(_search(self.high, keys, "left"), _search(self.low, keys, "right"))
@@ -212,6 +227,19 @@ class _Segment:
             return False
         self.whole()
         return True
+
+    def pays_to_guess(self, keys: int) -> bool:
+        """Whether to guess where keys are: where most pages would be read, until that has cost as much."""
+        if not self.is_local or not isinstance(self.low, np.ndarray) or keys * _ROWS_PER_GUESS > self.rows:
+            return False
+        would_keep = keys * _GAP_PAGES >= len(self.low) and self._has_room
+        has_cost = (self.file.guesses + keys) * _ROWS_PER_GUESS > self.rows
+        return not (has_cost and would_keep) and self.engine.cache.get(self._whole_key) is None
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether all pages may be kept in memory."""
+        return self._nbytes <= self.engine.cache.budget // 3
 
     @property
     def _nbytes(self) -> int:
@@ -225,7 +253,7 @@ class _Segment:
     def _load_whole(self) -> _Page:
         end = len(self.low)
         parts = list(self.read_each([(at, min(at + _READ_PAGES, end)) for at in range(0, end, _READ_PAGES)]))
-        self.file.reads = 0
+        self.file.reads = self.file.guesses = 0
         return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _key(self, at: int) -> tuple[str, str, int]:
@@ -486,6 +514,7 @@ def _open_segment(base: BaseTable, uuid: str, covered: set[int], kind: pa.DataTy
         low,
         high,
         np.array(sorted(covered), dtype=np.uint64),
+        base.store.is_local,
         base.engine,
         base.segment_lifetime(uuid),
     )
@@ -620,6 +649,50 @@ def _is_read_whole(segment: _Segment, touched: Sequence[int]) -> bool:
 
 
 def _swept(segment: _Segment, keys: Values) -> Iterator[tuple[Offsets, RowAddresses]]:
+    """Find many keys, that ascend, in a segment, some rows or pages at a time."""
+    if not (isinstance(keys, np.ndarray) and segment.pays_to_guess(len(keys))):
+        yield from _swept_pages(segment, keys)
+        return
+    left = []
+    for begin in range(0, len(keys), _GUESSED_AT_ONCE):
+        some = keys[begin : begin + _GUESSED_AT_ONCE]
+        found, unsure = _guessed(segment, some)
+        left.append(begin + unsure)
+        if found is not None:
+            yield begin + found[0], found[1]
+    unsure = np.concatenate(left)
+    if unsure.size:
+        for which, addresses in _swept_pages(segment, keys[unsure]):
+            yield unsure[which], addresses
+
+
+def _guessed(
+    segment: _Segment, keys: npt.NDArray[Any]
+) -> tuple[tuple[Offsets, RowAddresses] | None, Offsets]:
+    """Find keys, that ascend, near where they probably are; return also which have to be looked for."""
+    first = _search(segment.high, keys, "left")
+    count = _search(segment.low, keys, "right") - first
+    (unsure,) = (count > 1).nonzero()
+    (which,) = (count == 1).nonzero()
+    if not which.size:
+        return None, unsure
+    asked, at = keys[which], first[which]
+    begin = at * segment.page_rows
+    end = np.minimum(begin + segment.page_rows, segment.rows)
+    rows = GuessedRows.guess(asked, segment.low[at], segment.high[at], begin, end)
+    segment.file.guesses += len(asked)
+    with _damage_is_named(f"{segment.place}/{_PAGE_DATA}"):
+        page = segment.file.take(rows.rows)
+    if np.any(page.values[:-1] > page.values[1:]) or np.count_nonzero(page.addresses == 0) > 1:
+        # Not what was written: whoever reads the pages says so.
+        return None, np.sort(np.concatenate([unsure, which]))
+    is_sure = rows.are_certain(asked, page.values)
+    unsure = np.sort(np.concatenate([unsure, which[~is_sure]]))
+    found = _found_in(segment, page, asked[is_sure])
+    return None if found is None else (which[is_sure][found[0]], found[1]), unsure
+
+
+def _swept_pages(segment: _Segment, keys: Values) -> Iterator[tuple[Offsets, RowAddresses]]:
     """Find keys, that ascend, in the pages of a segment that may have them, read many at a time."""
     first = _search(segment.high, keys, "left")
     end = _search(segment.low, keys, "right")

@@ -20,7 +20,7 @@ from weir.merge.replaced_rows import ROWS_PER_LOOK, searched_index
 from weir.merge.result import MergeResult
 from weir.merge.waves import merge_in_waves
 
-__all__ = ["MergeResult", "can_be_divided", "merge_runs", "pays_to_divide"]
+__all__ = ["MergeResult", "can_be_divided", "has_work_for_many", "merge_runs", "pays_to_divide"]
 
 _ROWS_TO_DIVIDE = 1_000
 _BASE_ROWS_PER_ROW = 4
@@ -84,6 +84,19 @@ def can_be_divided(base: BaseTable) -> bool:
     return plain and rows_can_be_committed()
 
 
+def has_work_for_many(rows: int, base_rows: int) -> bool:
+    """Whether a merge of some rows has tasks for several machines.
+
+    Parameters
+    ----------
+    rows : int
+        Rows to merge.
+    base_rows : int
+        Rows of the base table.
+    """
+    return rows >= ROWS_PER_NEW_FRAGMENT or base_rows >= 2 * ROWS_PER_LOOK
+
+
 def pays_to_divide(
     base: BaseTable,
     rows: int,
@@ -116,7 +129,7 @@ def pays_to_divide(
     """
     if rows < _ROWS_TO_DIVIDE or not can_be_divided(base):
         return False
-    if is_distributed and (rows >= ROWS_PER_NEW_FRAGMENT or base_rows >= 2 * ROWS_PER_LOOK):
+    if is_distributed and has_work_for_many(rows, base_rows):
         return True
     index = searched_index(base, rows)
     if index is None:

@@ -23,13 +23,19 @@ from weir.base.published import commit_shards, is_left_behind
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import Wave
 from weir.engine.logs import get_logger
-from weir.engine.runner import Runner, is_distributed
+from weir.engine.runner import Runner, ThreadRunner, is_distributed
 from weir.errors import ConflictError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
 from weir.format.unknown_fields import has_unknown_fields
 from weir.merge.bounds import have_new_keys
-from weir.merge.commit import MergeResult, can_be_divided, merge_runs, pays_to_divide
+from weir.merge.commit import (
+    MergeResult,
+    can_be_divided,
+    has_work_for_many,
+    merge_runs,
+    pays_to_divide,
+)
 from weir.merge.plan import DEFAULT_MAX_TASK_BYTES, MergeTask, plan_merge
 from weir.merge.policy import ALWAYS, MergePolicy
 from weir.notebook import ShownAsTable
@@ -173,6 +179,11 @@ def merge_rounds(tasks: Sequence[MergeTask], *, max_rows: int = _ROWS_OF_A_ROUND
     return tuple(rounds)
 
 
+def _run_divided(group: MergeGroup) -> MergedGroup:
+    """Run the merges of a group where this is called, divided into tasks on threads."""
+    return run_merge_group(group, ThreadRunner())
+
+
 def run_merge_group(
     group: MergeGroup,
     runner: Runner | None = None,
@@ -211,16 +222,17 @@ def run_merge_group(
 
 
 def _merged(
-    base: BaseTable, groups: Sequence[MergeGroup], runner: Runner, *, divided: bool
+    base: BaseTable, groups: Sequence[MergeGroup], runner: Runner, *, divided: bool, spread: bool
 ) -> Iterator[MergedGroup]:
+    elsewhere = _run_divided if divided else run_merge_group
     for number, group in enumerate(groups):
         # What comes first begins with the version that all was planned from.
         run = partial(run_merge_group, base=base, planned=not number)
-        if divided:
+        if divided and spread:
             yield run(group, runner)
         else:
             # Elsewhere the version would be opened, only to look for a newer one.
-            yield from runner.run(run_merge_group if is_distributed(runner) else run, (group,))
+            yield from runner.run(elsewhere if is_distributed(runner) else run, (group,))
 
 
 def _index_and_publish(base: BaseTable, before: IndexDetails, manifests: Sequence[ShardManifest]) -> int:
@@ -298,10 +310,13 @@ def merge_generations(
     base_rows = base.dataset.count_rows()
     is_due = policy.is_due(tasks, base_rows=base_rows)
     rows = sum(task.rows for task in tasks)
+    spread = True
     if divided is None:
-        spread = is_distributed(runner)
         are_new = partial(have_new_keys, base, tasks)
-        divided = is_due and pays_to_divide(base, rows, base_rows, is_distributed=spread, are_new=are_new)
+        pays = partial(pays_to_divide, base, rows, base_rows, are_new=are_new)
+        # A job for each wave takes longer than a small merge does: that is one task, which divides itself.
+        spread = not is_distributed(runner) or has_work_for_many(rows, base_rows)
+        divided = is_due and pays(is_distributed=is_distributed(runner))
     divided = divided and is_due and can_be_divided(base)
     groups = (merge_rounds(tasks) if divided else group_merges(tasks)) if is_due else ()
     total = sum(group.shards for group in groups)
@@ -313,7 +328,7 @@ def merge_generations(
     applied: list[MergeResult] = []
     last: BaseTable | None = None
     done = shards = 0
-    for merged in _merged(base, groups, runner, divided=divided):
+    for merged in _merged(base, groups, runner, divided=divided, spread=spread):
         applied += merged.applied
         last = merged.applied[-1].base if merged.applied else None
         shards += max((result.shards for result in merged.applied), default=0)

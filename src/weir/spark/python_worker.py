@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 
-__all__ = ["keep_imports"]
+__all__ = ["keep_imports", "keep_imports_of"]
 
 _REUSED = "SPARK_REUSE_WORKER"
 """Set by Spark, undocumented, in workers that are reused (``spark.python.worker.reuse``)."""
@@ -20,3 +21,15 @@ def keep_imports() -> None:
     """
     if os.environ.get(_REUSED):
         gc.freeze()
+
+
+@functools.cache
+def keep_imports_of(function: str) -> None:
+    """Do so again for what tasks of a kind have imported: once, since garbage of later tasks has to go.
+
+    Parameters
+    ----------
+    function : str
+        What runs these tasks.
+    """
+    keep_imports()

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession, is_remote
 
 from weir.engine.logs import get_logger
 from weir.errors import RunnerError, WeirError
+from weir.spark.python_worker import keep_imports_of
 from weir.spark.silence import SparkSilentError, SparkWatch, on_thread, silent, watch_session
 
 __all__ = ["SparkRunner"]
@@ -195,6 +196,7 @@ def _pickled(value: object) -> bytes:
 def _answer(pickled: bytes) -> bytes:
     try:
         function, task = cloudpickle.loads(pickled)
+        keep_imports_of(getattr(function, "__qualname__", ""))
         return _pickled(function(task))
     except (KeyboardInterrupt, SystemExit):
         raise
