@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -134,6 +135,25 @@ def test_questions_that_ask_several_things_never_wait_for_each_other() -> None:
     for thread in asking:
         thread.join(60)
     assert answers == [3**4] * 8
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_no_more_questions_at_once_than_asked_for(at_once: int) -> None:
+    asking, most, lock = 0, 0, threading.Lock()
+
+    def ask(item: int) -> int:
+        nonlocal asking, most
+        with lock:
+            asking += 1
+            most = max(most, asking)
+        time.sleep(0.005)
+        with lock:
+            asking -= 1
+        return 2 * item
+
+    answers = concurrent_map(ask, range(40), is_local=False, engine=default_context(), at_once=at_once)
+    assert list(answers) == list(range(0, 80, 2))
+    assert 0 < most <= at_once
 
 
 def test_the_first_error_in_order_is_raised() -> None:

@@ -27,6 +27,7 @@ def concurrent_map(
     *,
     is_local: bool,
     engine: EngineContext,
+    at_once: int = _MOST_AT_ONCE,
 ) -> Iterator[Answer]:
     """Yield the result of every item, in order.
 
@@ -45,6 +46,8 @@ def concurrent_map(
         each item is asked for when its answer is.
     engine : EngineContext
         Whose threads help.
+    at_once : int, optional
+        How many items at most. For work of the processor, more than it has cores take longer.
 
     Examples
     --------
@@ -57,7 +60,7 @@ def concurrent_map(
         return
     asked = _Asked(ask, items)
     try:
-        for _ in range(min(len(items), _MOST_AT_ONCE) - 1):
+        for _ in range(min(len(items), at_once, _MOST_AT_ONCE) - 1):
             try:
                 engine.executors.requests.submit(asked.work)
             except RuntimeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from threading import Lock
@@ -65,7 +66,9 @@ def read_keys(
     reads: list[Callable[[], object]] = [partial(read, one) for one in generations]
     if base.append_only is None and (not is_local or columns is None):
         reads.append(partial(_open_keys, base))
-    for _ in concurrent_map(lambda read: read(), reads, is_local=False, engine=base.engine):
+    # From local disk, decoding takes the time.
+    at_once = max(os.cpu_count() or 1, 2) if is_local else len(reads)
+    for _ in concurrent_map(lambda read: read(), reads, is_local=False, engine=base.engine, at_once=at_once):
         pass
     return found
 
