@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import pickle
+import random
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -155,3 +159,62 @@ def test_the_manifest_of_both_naming_schemes_is_found(tmp_path: Path) -> None:
 
 def test_field_ids_are_those_of_the_library(tmp_path: Path) -> None:
     assert new_table(tmp_path).field_ids == {"id": 0, "value": 1}
+
+
+def set_back(base: BaseTable, backup: Path) -> None:
+    """Write the files of a backup over those of the table, which stay where they are."""
+    for path in (path for path in backup.rglob("*") if path.is_file()):
+        (Path(base.uri) / path.relative_to(backup)).write_bytes(path.read_bytes())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_newest_version_is_found_whatever_becomes_of_the_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Handles that have not looked for a while ask only the file system whether anything has changed."""
+    for name in ("time_ns", "monotonic_ns"):
+        clock = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda clock=clock: clock() + 60 * 10**9)
+    looks = 0
+    check_out_latest = lance.LanceDataset.checkout_latest
+
+    def look(dataset: lance.LanceDataset) -> None:
+        nonlocal looks
+        looks += 1
+        check_out_latest(dataset)
+
+    monkeypatch.setattr(lance.LanceDataset, "checkout_latest", look)
+    chance, keys = random.Random(seed), itertools.count()
+    handles = [new_table(tmp_path)]
+    backup = tmp_path / "backup"
+    steps: list[Callable[[], object]] = [
+        lambda: append(handles[0].latest(), next(keys)),
+        lambda: lance.dataset(handles[0].uri).cleanup_old_versions(
+            older_than=timedelta(0), error_if_tagged_old_versions=False
+        ),
+        lambda: lance.dataset(handles[0].uri).restore(),
+        lambda: shutil.copytree(handles[0].uri, backup, dirs_exist_ok=True),
+        lambda: [shutil.rmtree(handles[0].uri), shutil.copytree(backup, handles[0].uri)],
+        lambda: set_back(handles[0], backup),
+        lambda: lance.dataset(handles[0].uri).tags.create(
+            f"tag-{chance.randrange(10**9)}", handles[0].latest().version
+        ),
+        lambda: None,
+    ]
+    steps[3]()
+    for _ in range(25):
+        chance.choice(steps)()
+        expected = BaseTable.open(handles[0].store)
+        for at, handle in enumerate(handles):
+            found = handle.latest()
+            assert found.version_key == expected.version_key
+            assert contents(found) == contents(expected)
+            if chance.random() < 0.5:
+                handles[at] = found
+        newest = expected.latest()
+        before = looks
+        assert newest.latest() is newest
+        assert looks == before
+        if chance.random() < 0.2:
+            handles.append(expected)
+        time.sleep(0.02)

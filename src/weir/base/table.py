@@ -113,9 +113,11 @@ class BaseTable:
         "_lifetime",
         "_lineage",
         "_looked_at",
+        "_manifest_path",
         "_marks",
         "_merge_engine",
         "_namespace",
+        "_newest_under",
         "_primary_key",
         "_row_schema",
         "_said",
@@ -159,6 +161,9 @@ class BaseTable:
         self._said: Mapping[str, Any] = dataset.get_version()
         self._version: int = self._said["version"]
         self._looked_at = Wave()
+        self._manifest_path = None if manifest is None or torn else manifest.path
+        # The stamp of the files that say so, when this was last found to be the newest version.
+        self._newest_under: Hashable | None = None
         self._followed_by: Mapping[str, Any] | None = None
         self._history = _history(details, store)
         self._lineage = lineage_of(self._history)
@@ -613,6 +618,10 @@ class BaseTable:
         """
         if self.is_former:
             return BaseTable.open(self._store)
+        # Before the library looks, so that what is committed meanwhile changes it.
+        stamp = self._stamp()
+        if stamp is not None and stamp == self._newest_under:
+            return self
         wave = Wave()
         dataset = copy.copy(self._dataset)
         try:
@@ -622,6 +631,7 @@ class BaseTable:
         said = dataset.get_version()
         if said == self._said:
             self._looked_at = wave
+            self._newest_under = stamp
             return self if not self._torn else BaseTable._pinned(self._store, dataset, session=self._session)
         try:
             manifest, is_followed = ask_both(
@@ -639,6 +649,13 @@ class BaseTable:
         if self._session.is_stale_at(manifest.index_segments()):
             return BaseTable.open(self._store)
         return BaseTable._pinned(self._store, dataset, manifest, session=self._session)
+
+    def _stamp(self) -> Hashable | None:
+        """Return what is another value once there is another version, or another one of this number.
+
+        None if that is not certain: always on an object store, and next to versions that are torn.
+        """
+        return None if self._manifest_path is None else self._store.stamp(VERSIONS, self._manifest_path)
 
     def _is_followed_by(self, said: Mapping[str, Any]) -> bool:
         """Whether a version comes after this one, so that what is known of the table holds there too.

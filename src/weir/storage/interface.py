@@ -173,6 +173,14 @@ class ObjectStore(ABC):
     def head(self, path: str) -> ObjectMeta | None:
         """Return the metadata of the object, or None if it does not exist."""
 
+    def stamp(self, *paths: str) -> Hashable | None:
+        """Return what differs once one of some objects or directories has changed, without a request.
+
+        A directory changes with the names directly in it. None where an equal stamp would not prove that
+        nothing has changed. Default: None.
+        """
+        return None
+
     @abstractmethod
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return every object below the directory ``prefix``, at any depth, in path order.

@@ -26,6 +26,7 @@ from weir.storage.local_errors import reporting
 from weir.storage.local_files import ABSENT, read_fully, sync_directory, sync_file
 from weir.storage.local_listing import LocalListing
 from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
+from weir.storage.local_stamp import stamp_of
 from weir.storage.local_swaps import SWAPS, SwappedObject, remove_swaps_of_deleted
 from weir.storage.paths import check_listed_path, check_path, check_prefix, is_reserved
 
@@ -167,6 +168,10 @@ class LocalStore(ObjectStore):
         with reporting("Looking at the object", location):
             head = SwappedObject(location).head()
         return None if head is None else _meta(path, head.status)
+
+    def stamp(self, *paths: str) -> Hashable | None:
+        """Return the status of files and directories; None while they have just changed."""
+        return stamp_of([self._base + path for path in paths])
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return every object below the directory ``prefix``, at any depth, in path order."""

@@ -122,6 +122,10 @@ class MeteredStore(ObjectStore):
         """Return the metadata of the object, or None if it does not exist."""
         return self._measured("head", lambda: self._store.head(path))
 
+    def stamp(self, *paths: str) -> Hashable | None:
+        """Return that of the store: it takes no request."""
+        return self._store.stamp(*paths)
+
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return every object below the directory ``prefix``, at any depth, in path order."""
         return self._measured("list", lambda: self._store.list(prefix))
