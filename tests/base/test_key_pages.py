@@ -84,6 +84,18 @@ def test_finds_what_a_scan_finds(tmp_path: Path, kind: pa.DataType, count: int) 
     _check(base, _keys(kind, np.arange(0, 3 * ROWS, 7)))
 
 
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
+def test_one_row_of_a_fragment_that_has_lost_rows(tmp_path: Path, share: float) -> None:
+    generator = np.random.default_rng(5)
+    base = _made(tmp_path / "t", pa.int64(), generator.permutation(ROWS))
+    for part in np.array_split(generator.permutation(ROWS)[: int(share * ROWS)], 3):
+        dataset = copy.copy(base.dataset)
+        dataset.delete(f"id IN ({', '.join(map(str, part.tolist()))})")
+        base = base.latest()
+        for number in generator.permutation(ROWS)[:150].tolist():
+            _check(base, pa.array([number]))
+
+
 def test_tells_nothing_of_fragments_that_are_not_indexed_yet(tmp_path: Path) -> None:
     base = _made(tmp_path / "t", pa.int64(), np.arange(10))
     assert key_pages(base) is not None

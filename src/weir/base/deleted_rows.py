@@ -1,4 +1,4 @@
-"""Checking the deletion files of a version before rows are read with them.
+"""The deletion files of a version: the rows that they name, and checks before any are read with them.
 
 A swapped or corrupted deletion file causes no error: replaced rows come back beside the new ones. So its row
 count in the manifest and the checksum that Weir recorded are compared when a process first reads a version
@@ -9,18 +9,25 @@ On an object store, which has its own checksums, nothing is read for this.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import xxhash
 
 from weir.base.file_checksums import recorded_checksums
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.sound_files import are_sound, not_known_to_be_sound
 from weir.errors import CorruptionError, ObjectNotFoundError
-from weir.format.deletion_file import deleted_rows
+from weir.format.deletion_file import Offsets, deleted_offsets, deleted_rows
 from weir.format.table_manifest import VersionFile, decode_files
 from weir.storage.checksum import FileDamage
 from weir.storage.interface import ObjectStore
 
-__all__ = ["damaged_deletions", "refuse_damaged_deletion_files"]
+if TYPE_CHECKING:
+    import lance
+
+    from weir.base.table import BaseTable
+
+__all__ = ["damaged_deletions", "deleted_in_fragment", "refuse_damaged_deletion_files"]
 
 _REACH = 64
 """Versions after a deletion file's source version in which to look for its commit: few others intervene."""
@@ -53,6 +60,39 @@ def refuse_damaged_deletion_files(store: ObjectStore, version: int) -> None:
             where=f"{store.uri}/{one.path}",
             hint="Restore the file from a backup; weir verify names all that are damaged",
         )
+
+
+def deleted_in_fragment(base: BaseTable, fragment: lance.LanceFragment) -> Offsets | None:
+    """Return the rows of a fragment that its deletion file names, ascending.
+
+    Parameters
+    ----------
+    base : BaseTable
+        A version on a local disk, whose deletion files were found intact.
+    fragment : LanceFragment
+        A fragment of it with a deletion file.
+
+    Returns
+    -------
+    ndarray of uint32 or None
+        None if the file is not there, or not in the table's directory: only the library reads it.
+    """
+
+    def load() -> Offsets | None:
+        file, path = fragment.metadata.deletion_file, fragment.deletion_file()
+        if file is None or path is None or file.base_id is not None:
+            return None
+        try:
+            return deleted_offsets(base.store.get(path), path)
+        except ObjectNotFoundError:
+            return None
+
+    return base.engine.cache.get_or_load(
+        ("deleted", base.namespace, base.version_key, fragment.fragment_id),
+        load,
+        lambda offsets: 0 if offsets is None else offsets.nbytes,
+        base.lifetime,
+    )
 
 
 def damaged_deletions(

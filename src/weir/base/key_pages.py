@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.deleted_rows import deleted_in_fragment
 from weir.base.guessed_rows import GuessedRows
 from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
@@ -295,14 +296,15 @@ class KeyPages:
 
     Parameters
     ----------
-    dataset : LanceDataset
+    base : BaseTable
         The base table at that version.
     segments : sequence
         Its segments; together they speak for every fragment of that version.
     """
 
-    def __init__(self, dataset: lance.LanceDataset, segments: Sequence[_Segment]) -> None:
-        self._dataset = dataset
+    def __init__(self, base: BaseTable, segments: Sequence[_Segment]) -> None:
+        self._base = base
+        self._dataset = base.dataset
         self._segments = tuple(segments)
 
     def find(self, keys: pa.Array) -> tuple[Offsets, RowAddresses]:
@@ -388,19 +390,26 @@ class KeyPages:
 
     def take(self, addresses: RowAddresses, columns: list[str]) -> pa.Table:
         """Return the rows at some addresses, in order, without deleted ones."""
-        if len(addresses) == 1:
-            fragment = self._whole_fragment(int(addresses[0] >> _FRAGMENT_SHIFT))
-            if fragment is not None and columns[-1] == "_rowid":
+        if len(addresses) == 1 and columns[-1] == "_rowid":
+            fragment = self._dataset.get_fragment(int(addresses[0] >> _FRAGMENT_SHIFT))
+            offset = None if fragment is None else self._offset(fragment, int(addresses[0]) & _OFFSET_MASK)
+            if fragment is not None and offset is not None:
                 if len(columns) == 1:
                     return pa.table({"_rowid": addresses})
-                rows = fragment.take([int(addresses[0]) & _OFFSET_MASK], columns=columns[:-1])
+                # In a third of the time that the dataset takes, and less.
+                rows = fragment.take([offset], columns=columns[:-1])
                 return rows.append_column("_rowid", pa.array(addresses))
         return self._dataset._take_rows(addresses.tolist(), columns=columns)
 
-    def _whole_fragment(self, number: int) -> lance.LanceFragment | None:
-        """Return a fragment that has lost no row, so that addresses in it are offsets, or None."""
-        fragment = self._dataset.get_fragment(number)
-        return fragment if fragment and fragment.metadata.deletion_file is None else None
+    def _offset(self, fragment: lance.LanceFragment, offset: int) -> int | None:
+        """Return which of the rows left in a fragment was at an offset; None if it is gone, or not known."""
+        if fragment.metadata.deletion_file is None:
+            return offset
+        gone = deleted_in_fragment(self._base, fragment) if self._base.store.is_local else None
+        if gone is None:
+            return None
+        before = int(np.searchsorted(gone, offset))
+        return None if before < len(gone) and gone[before] == offset else offset - before
 
     def _find(self, keys: Values) -> tuple[Offsets, RowAddresses]:
         """Find keys that ascend."""
@@ -448,7 +457,7 @@ def indexed_pages(base: BaseTable, column: str | None = None) -> tuple[KeyPages 
     segments, lacking = base.engine.cache.get_or_load(
         key, lambda: _open(base, name), lambda _: _NOMINAL_BYTES, base.lifetime
     )
-    return None if segments is None else KeyPages(base.dataset, segments), lacking
+    return None if segments is None else KeyPages(base, segments), lacking
 
 
 def _open(base: BaseTable, column: str) -> tuple[tuple[_Segment, ...] | None, frozenset[int]]:
