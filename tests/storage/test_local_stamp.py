@@ -14,8 +14,10 @@ SECOND = 1_000_000_000
 
 
 @pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
+def later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All that was changed so far was changed a minute ago, by both clocks."""
+    if not os.major(os.stat(tmp_path).st_dev):
+        pytest.skip("the temporary directory is on no block device")
     for name in ("time_ns", "monotonic_ns"):
         clock = getattr(time, name)
         monkeypatch.setattr(time, name, lambda clock=clock: clock() + 60 * SECOND)
@@ -92,3 +94,10 @@ def test_a_clock_that_was_set_back_gives_another_stamp(
 @pytest.mark.usefixtures("later")
 def test_what_is_not_there_has_no_stamp(tmp_path: Path) -> None:
     assert stamp_of([str(tmp_path / "none")]) is None
+
+
+@pytest.mark.usefixtures("later")
+def test_a_file_system_without_a_block_device_has_no_stamps() -> None:
+    if not os.path.isdir("/proc/self") or os.major(os.stat("/proc").st_dev):
+        pytest.skip("there is no such file system here")
+    assert stamp_of(["/proc/sys"]) is None

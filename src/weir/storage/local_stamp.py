@@ -5,6 +5,9 @@ by a clock that moves in steps: of some milliseconds, or of two seconds at the c
 step the second leaves no trace. So a status proves something only once its step is over.
 
 A clock that is set back comes by the same steps again. So what it was set by is part of the stamp.
+
+A file system of a network may answer from what this machine remembers. Only those on a block device, which no
+other machine changes, are believed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ _SETTLED_NANOSECONDS = 3_000_000_000
 
 
 def stamp_of(locations: Sequence[str]) -> Hashable | None:
-    """Return what differs once a file or directory has changed; None if one is gone, or changed just now.
+    """Return what differs once a file or directory has changed; None where that is not certain.
+
+    That is where one is gone or changed just now, and on other file systems than those of block devices.
 
     Only the system sets the time of the last change of status (``ctime``), whatever tool makes a change.
 
@@ -46,7 +51,7 @@ def stamp_of(locations: Sequence[str]) -> Hashable | None:
         except OSError:
             return None
         changed = status.st_ctime_ns
-        if now - changed < _SETTLED_NANOSECONDS:
+        if now - changed < _SETTLED_NANOSECONDS or not os.major(status.st_dev):
             return None
         stamp += (status.st_dev, status.st_ino, changed, status.st_size)
     return tuple(stamp)
