@@ -43,18 +43,22 @@ def replace(directory: Path) -> None:
     os.rename(directory / "copy", directory / "names")
 
 
-CHANGES: dict[str, Callable[[Path], object]] = {
+def come_and_go(directory: Path) -> None:
+    (directory / "names/two").touch()
+    (directory / "names/two").unlink()
+
+
+def put_another(directory: Path) -> None:
+    (directory / "new").write_bytes(b"content")
+    (directory / "new").replace(directory / "names/one")
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
     "a name comes": lambda directory: (directory / "names/two").touch(),
-    "a name comes and goes": lambda directory: [
-        (directory / "names/two").touch(),
-        (directory / "names/two").unlink(),
-    ],
+    "a name comes and goes": come_and_go,
     "a name changes": lambda directory: os.rename(directory / "names/one", directory / "names/two"),
     "a link comes": lambda directory: os.link(directory / "names/one", directory / "names/two"),
-    "a file is replaced": lambda directory: [
-        (directory / "new").write_bytes(b"content"),
-        os.replace(directory / "new", directory / "names/one"),
-    ],
+    "a file is replaced": put_another,
     "a file is overwritten": overwrite,
     "the directory is replaced": replace,
     "the directory goes": lambda directory: shutil.rmtree(directory / "names"),
