@@ -44,7 +44,8 @@ from weir.events.query.planner import QueryPlan, Window, plan_query
 from weir.events.query.running import first_rows, run_query, run_rows, within_window
 from weir.events.query.scope import failure
 from weir.events.query.sessions import frame_of
-from weir.events.query.states import added_states, of_states, state_schema
+from weir.events.query.state_columns import state_schema
+from weir.events.query.states import added_states, of_states
 from weir.events.saving import Saving
 from weir.events.visibility import filter_text, instant, is_readable_instant
 from weir.storage.interface import ObjectStore

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from weir.events.clock import HybridClock
 from weir.events.cursors import Cursor, arrivals
+from weir.events.query.few_groups import few_states
 from weir.events.query.planner import QueryPlan
 from weir.events.query.replaying import ReplayPlan, merged_rows
 from weir.events.query.running import (
@@ -202,10 +203,13 @@ class FreshPart:
 def fresh_of(plan: QueryPlan, rows: pa.Table, after: Cursor) -> Fresh:
     """Return the events after a cursor, from the rows of a scan."""
     delta, cursor = plan.read.fresh_of(rows, after)
-    frame = selected(plan, 0, frame_of(delta))
     if plan.grouping is None:
+        frame = selected(plan, 0, frame_of(delta))
         return Fresh(finished_rows(frame, delta.schema), delta.num_rows, cursor)
-    states = states_of(plan, frame)
+    # All of the scan's events count, if it decides which do.
+    states = few_states(plan.grouping, delta) if plan.read.is_decided_by_scan else None
+    if states is None:
+        states = states_of(plan, selected(plan, 0, frame_of(delta)))
     # Without groups nothing has a state too.
     return Fresh(states if delta.num_rows else states.slice(0, 0), delta.num_rows, cursor)
 

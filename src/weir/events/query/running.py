@@ -24,7 +24,7 @@ from weir.events.query.selecting import few_rows, is_selection
 from weir.events.query.sessions import frame_of
 from weir.events.visibility import all_of, instant, whole_number
 
-__all__ = ["aggregate_type", "explain_query", "run_query", "selected"]
+__all__ = ["aggregate_type", "explain_query", "run_query", "selected", "typed_groups"]
 
 _MOST_TOP_ROWS = 10_000
 _MOST_ROWS = (1 << 63) - 1
@@ -330,8 +330,14 @@ def finished_groups(plan: QueryPlan, frame: DataFrame) -> pa.Table:
     if order:
         frame = frame.sort(*order)
     table = _limited(frame, plan).select(*(col(name) for name in internal)).to_arrow_table()
+    return typed_groups(plan, table)
+
+
+def typed_groups(plan: QueryPlan, groups: pa.Table) -> pa.Table:
+    """Return ordered groups as the result of a query, with its names and types."""
+    assert plan.grouping is not None
     try:
-        return _as(table, fields)
+        return _as(groups, grouped_fields(plan.grouping))
     except pa.ArrowInvalid:
         raise failure(
             "a total has more digits than a result can hold",

@@ -9,58 +9,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, Expr, col, functions, lit
 
+from weir.events.query.few_groups import few_results
 from weir.events.query.planner import BoundAggregate, Grouping, QueryPlan
-from weir.events.query.running import finished_groups, group_keys, grouped_fields, summed_type
+from weir.events.query.running import finished_groups, group_keys
 from weir.events.query.sessions import frame_of
+from weir.events.query.state_columns import (
+    KEY,
+    group_texts,
+    is_added_by_row,
+    part_type,
+    parts_of,
+    state_schema,
+)
 from weir.events.visibility import whole_number
 
-__all__ = ["added_states", "merged_states", "of_states", "state_schema", "states_of"]
-
-KEY = "key"
-"""The column that identifies groups, by a text of their keys."""
-
-
-def _parts(grouping: Grouping) -> list[tuple[str, str, BoundAggregate, pa.DataType]]:
-    """Return the columns of states: name, what is kept, for which aggregate, and its type."""
-    found = []
-    for at, one in enumerate(grouping.aggregates):
-        kinds = {"avg": ["total", "count"], "count_unique": ["values"]}.get(one.kind, [one.kind])
-        found += [(f"a{at}_{kind}", kind, one, _type(kind, one)) for kind in kinds]
-    return found
-
-
-def _type(kind: str, one: BoundAggregate) -> pa.DataType:
-    if kind == "count":
-        return pa.int64()
-    assert one.column is not None
-    of = one.column.type.arrow
-    if kind == "values":
-        return pa.list_(of)
-    return summed_type(one.column.type) if kind == "total" else of
-
-
-def state_schema(grouping: Grouping) -> pa.Schema:
-    """Return the columns of states."""
-    keys = grouped_fields(grouping)[: -len(grouping.aggregates)]
-    return pa.schema(
-        [
-            pa.field(KEY, pa.string(), nullable=False),
-            *(pa.field(f"k{at}", one.type) for at, one in enumerate(keys)),
-            *(pa.field(name, kind) for name, _, _, kind in _parts(grouping)),
-        ]
-    )
+__all__ = ["added_states", "merged_states", "of_states", "states_of"]
 
 
 def states_of(plan: QueryPlan, frame: DataFrame) -> pa.Table:
     """Return the states of some events."""
     grouping = plan.grouping
     assert grouping is not None
-    values = [_state(kind, one).alias(name) for name, kind, one, _ in _parts(grouping)]
+    values = [_state(kind, one).alias(name) for name, kind, one, _ in parts_of(grouping)]
     keys = group_keys(grouping)
     schema = state_schema(grouping)
     table = frame.aggregate(keys, values).select(*(col(name) for name in schema.names[1:])).to_arrow_table()
     arrays = [column.cast(one.type) for column, one in zip(table.columns, list(schema)[1:], strict=True)]
-    return pa.table([_keys(arrays[: len(keys)], table.num_rows), *arrays], schema=schema)
+    return pa.table([group_texts(arrays[: len(keys)], table.num_rows), *arrays], schema=schema)
 
 
 def _state(kind: str, one: BoundAggregate) -> Expr:
@@ -75,27 +50,14 @@ def _state(kind: str, one: BoundAggregate) -> Expr:
         return functions.min(column)
     if kind == "max":
         return functions.max(column)
-    return functions.sum(column.cast(_type(kind, one)))
-
-
-def _keys(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.ChunkedArray:
-    """Return a unique text for every group."""
-    if not columns:
-        return pa.chunked_array([pa.array(["all"] * rows, pa.string())])
-    parts = []
-    for column in columns:
-        text = column.cast(pa.string())
-        size = pc.cast(pc.binary_length(text), pa.string())
-        said = pc.binary_join_element_wise(size, text, ":")
-        parts.append(pc.fill_null(said, "null"))
-    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, ",")
+    return functions.sum(column.cast(part_type(kind, one)))
 
 
 def merged_states(grouping: Grouping, states: Sequence[pa.Table]) -> pa.Table:
     """Return the combination of several states."""
     schema = state_schema(grouping)
     whole = pa.concat_tables([one.select(schema.names).cast(schema) for one in states])
-    parts = _parts(grouping)
+    parts = parts_of(grouping)
     values = []
     for name, kind, _, _ in parts:
         if kind == "min":
@@ -126,8 +88,8 @@ def added_states(grouping: Grouping, stored: pa.Table, fresh: pa.Table) -> pa.Ta
     looks for groups (:func:`merged_states`).
     """
     schema = state_schema(grouping)
-    kinds = {name: kind for name, kind, _, _ in _parts(grouping)}
-    if not all(_is_added_by_row(kind, schema.field(name).type) for name, kind in kinds.items()):
+    kinds = {name: kind for name, kind, _, _ in parts_of(grouping)}
+    if not all(is_added_by_row(kind, schema.field(name).type) for name, kind in kinds.items()):
         return merged_states(grouping, [stored, fresh])
     known = stored.take(pc.index_in(fresh.column(KEY), stored.column(KEY).combine_chunks()))
     return pa.table(
@@ -139,13 +101,6 @@ def added_states(grouping: Grouping, stored: pa.Table, fresh: pa.Table) -> pa.Ta
         ],
         schema=schema,
     )
-
-
-def _is_added_by_row(kind: str, of: pa.DataType) -> bool:
-    if kind in ("min", "max"):
-        # Of floats what is least is a question of zeros with a sign.
-        return of in (pa.int64(), pa.string(), pa.date32()) or pa.types.is_decimal128(of)
-    return kind == "count" or (kind == "total" and pa.types.is_decimal128(of))
 
 
 def _added(kind: str, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -193,6 +148,9 @@ def of_states(plan: QueryPlan, states: pa.Table) -> pa.Table:
     assert grouping is not None
     if states.num_rows == 0 and not grouping.is_grouped:
         states = _nothing(grouping)
+    few = few_results(plan, states)
+    if few is not None:
+        return few
     frame = frame_of(states)
     keys = [col(name) for name in states.column_names if name.startswith("k") and name != KEY]
     values = [_value(at, one).alias(f"a{at}") for at, one in enumerate(grouping.aggregates)]
@@ -201,8 +159,8 @@ def of_states(plan: QueryPlan, states: pa.Table) -> pa.Table:
 
 def _nothing(grouping: Grouping) -> pa.Table:
     schema = state_schema(grouping)
-    row: dict[str, Any] = {name: 0 for name, kind, _, _ in _parts(grouping) if kind == "count"}
-    row.update({name: [] for name, kind, _, _ in _parts(grouping) if kind == "values"})
+    row: dict[str, Any] = {name: 0 for name, kind, _, _ in parts_of(grouping) if kind == "count"}
+    row.update({name: [] for name, kind, _, _ in parts_of(grouping) if kind == "values"})
     return pa.Table.from_pylist([{KEY: "all", **row}], schema)
 
 
