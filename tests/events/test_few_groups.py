@@ -32,11 +32,12 @@ FIELDS: dict[str, Any] = {
     "t": "datetime | null",
     "m": "decimal(12,2) | null",
     "w": "decimal(38,2) | null",
+    "l": "list<int> | null",
 }
 BY_ARROW = [
     "COUNT",
     "COUNT, COUNT s, TOTAL i, AVG i, MIN i, MAX i",
-    "COUNT BY s",
+    "COUNT l BY s",
     "COUNT, TOTAL m, MIN m, MAX m, MIN s, MAX s, MIN d, MAX d BY b, d",
     "COUNT, AVG i PER month BY s, e",
     "COUNT i PER day USING d",
@@ -69,6 +70,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventStore]:
                     "t": datetime(1969, 12, 31, tzinfo=UTC) + random.randrange(20_000) * 3 * hour,
                     "m": random.choice([None, Decimal("0.01"), Decimal("-9999999999.99")]),
                     "w": random.choice([None, Decimal("1.25")]),
+                    "l": random.choice([None, [], [1, 2]]),
                 }
                 at = datetime(2026, random.choice([3, 10]), random.randrange(24, 31), tzinfo=UTC) + hour
                 writer.append("a", f"c{random.randrange(5)}", payload, timestamp=at)
