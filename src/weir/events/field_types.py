@@ -25,6 +25,8 @@ _PLAIN = {
     "datetime": INSTANT,
 }
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)", re.ASCII)
+# Decimal takes spaces, underscores and digits of other scripts as well.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LIST = re.compile(r"list<(.*)>", re.DOTALL)
 _MAX_LIST_DEPTH = 8
 
@@ -152,6 +154,8 @@ class FieldType:
     def _decimal(self, value: object) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
             raise InputError(f"{value!r:.80} is no {self}")
+        if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
+            raise InputError(f"{value!r:.80} is no number")
         try:
             number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         except (InvalidOperation, ValueError):
