@@ -891,6 +891,10 @@ class TableManifest:
     counts_down: bool = True
     where: str = "_versions"
 
+    @property
+    def path(self) -> str:
+        return version_path("", self.version)
+
     def mem_wal_index(self) -> DatasetVersion:
         return self.at
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
@@ -204,6 +204,13 @@ class SimulatedStore(ObjectStore):
 
     def head(self, path: str) -> ObjectMeta | None:
         return self._read("head", _checked(path), self._meta)
+
+    def stamp(self, *paths: str) -> Hashable | None:
+        # As a file system tells it: of a directory every name; nothing at times, after a change just now.
+        if not self.is_local or self._draw() < 0.5:
+            return None
+        asked = [path for one in paths for path in (one, *self.names_below(one))]
+        return tuple((path, self.objects[path].version) for path in asked if path in self.objects)
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         directory = _checked_prefix(prefix)
