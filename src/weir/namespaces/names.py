@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from weir.errors import InputError
@@ -27,6 +28,7 @@ VECTOR = "vector"
 _NAMESPACE = re.compile(r"[A-Za-z0-9\-_.]{1,128}\Z")
 _PLAIN = re.compile(r"[^%_.`][^.`]*\Z")
 _MOST_BYTES = 128
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_namespace_name(name: object) -> str:
@@ -60,6 +62,12 @@ def check_attribute_name(name: object) -> str:
     """
     if not isinstance(name, str):
         raise InputError(f"an attribute is named by text, got {type(name).__name__}")
+    return _checked(name)
+
+
+@lru_cache(maxsize=4096)
+def _checked(name: str) -> str:
+    """Return an attribute name that may be one: most are those of the documents before."""
     try:
         length = len(name.encode())
     except UnicodeEncodeError as error:
@@ -68,7 +76,7 @@ def check_attribute_name(name: object) -> str:
         raise InputError(f"the name of an attribute has 1 to {_MOST_BYTES} bytes, this one has {length}")
     if name.startswith("$"):
         raise InputError(f"the name of an attribute does not begin with '$': {name!r}")
-    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+    if _CONTROL.search(name):
         raise InputError(f"the name of an attribute holds no control characters: {name!r}")
     return name
 

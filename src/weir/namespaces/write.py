@@ -75,6 +75,10 @@ class Documents:
         >>> Documents.of_rows([{"id": 1, "a": 2}, {"id": 2}]).values
         {'a': [2, None]}
         """
+        if len(rows) == 1:
+            row = rows[0]
+            check_values(1, len(row))
+            return cls([row.get("id")], {name: [value] for name, value in row.items() if name != "id"})
         names: dict[str, None] = {}
         for row in rows:
             names.update(dict.fromkeys(row))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weir.service.answers import json_answer
 from weir.service.context import Service, request_id_of
@@ -22,10 +25,10 @@ from weir.service.zeppelin import zeppelin_routes
 from weir.service.zeppelin.envelope import Refused as ZeppelinRefused
 from weir.service.zeppelin.envelope import envelope as zeppelin_envelope
 
-__all__ = ["application"]
+__all__ = ["Application", "application"]
 
 
-def application(service: Service, telemetry: Telemetry, stores: EventStores) -> Starlette:
+def application(service: Service, telemetry: Telemetry, stores: EventStores) -> Application:
     """Return the application of a process."""
     dispatch = Dispatch(service, envelope, telemetry, Refused)
     of_zeppelin = Dispatch(service, zeppelin_envelope, telemetry, ZeppelinRefused)
@@ -54,4 +57,40 @@ def application(service: Service, telemetry: Telemetry, stores: EventStores) -> 
 
     made = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
     made.router.redirect_slashes = False  # what is sent to a path that there is not goes nowhere else
-    return made
+    return Application(made, routes)
+
+
+class Application:
+    """The application, which finds the calls of a namespace by hash, and others by their patterns in turn.
+
+    Parameters
+    ----------
+    app : Starlette
+        Answers everything.
+    routes : sequence of Route
+        Its routes.
+    """
+
+    def __init__(self, app: Starlette, routes: Sequence[Route]) -> None:
+        self._app = app
+        self._endpoints: dict[tuple[str, str, str], ASGIApp] = {}
+        for route in routes:
+            before, parameter, after = route.path.partition("/{namespace}")
+            if parameter and "{" not in after:
+                for method in route.methods or ():
+                    self._endpoints.setdefault((method, before, after), route.app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and not scope.get("root_path"):
+            path: str = scope["path"]
+            # As in "/v2/namespaces/docs/query".
+            parts = path.split("/", 4)
+            if len(parts) > 3 and parts[3]:
+                after = f"/{parts[4]}" if len(parts) > 4 else ""
+                endpoint = self._endpoints.get((scope["method"], f"/{parts[1]}/{parts[2]}", after))
+                if endpoint is not None:
+                    scope["path_params"] = {"namespace": parts[3]}
+                    await endpoint(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from starlette.requests import Request
-
 from weir.errors import NamespaceNotFoundError, TableNotFoundError
 from weir.namespaces import Namespace, Namespaces, Write, Written
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
 from weir.service.background import Background
 from weir.service.body import Bodies, read_body
+from weir.service.deadlines import Deadlines
 from weir.service.idempotency import IdempotentWrites, KeyedWrite
 from weir.service.keys.key import ANYBODY, Key
 from weir.service.keys.store import KeyStore
@@ -29,6 +28,7 @@ from weir.service.options import ServiceOptions
 from weir.service.ownership.forwarding import Forwarder
 from weir.service.ownership.owners import Owners
 from weir.service.refusals import Refusal
+from weir.service.request import HttpRequest
 from weir.service.request_threads import RequestThreads
 from weir.service.write_groups import WriteGroups
 
@@ -103,6 +103,7 @@ class Service:
         self.idempotent = IdempotentWrites(namespaces.store)
         self.concurrency = Concurrency(options.max_concurrency, _THREADS_OF_ONE)
         self.rates = Rates(options.requests_per_second)
+        self.deadlines = Deadlines(options.request_timeout)
         self.bodies = Bodies(max(options.memory // 4, options.max_request_bytes))
         self.hurry: Callable[[], None] = lambda: None
         self.forwarder = Forwarder(options.request_timeout, options.tls_certificate)
@@ -114,7 +115,7 @@ class Service:
         self._background = Background()
         self._groups = WriteGroups(self._write_many)
 
-    async def body(self, request: Request) -> bytes:
+    async def body(self, request: HttpRequest) -> bytes:
         """Return the body of a request, decompressed if necessary.
 
         Raises
@@ -122,11 +123,10 @@ class Service:
         Refusal
             If it is too large, or not encoded as declared.
         """
-        known: bytes | None = getattr(request.state, "body", None)
-        if known is None:
-            take = partial(self.bodies.take, request.state.held)
-            known = request.state.body = await read_body(request, self.options.max_request_bytes, take)
-        return known
+        if request.whole is None:
+            take = partial(self.bodies.take, request.held)
+            request.whole = await read_body(request, self.options.max_request_bytes, take)
+        return request.whole
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run blocking work on a thread."""
@@ -170,7 +170,7 @@ class Service:
         """Run something in the background: see :meth:`Background.begin`."""
         self._background.begin(work, *arguments)
 
-    async def caller(self, request: Request) -> Key:
+    async def caller(self, request: HttpRequest) -> Key:
         """Return the caller's key.
 
         Raises

@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Protocol
 
-import anyio
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from weir.service.answers import json_answer
-from weir.service.body import HeldBody
+from weir.service.answers import JsonAnswer, json_answer
 from weir.service.context import Call, Service, request_id_of
 from weir.service.keys.key import ANYBODY
 from weir.service.openapi import Declared, Shape
 from weir.service.ownership.forwarding import FORWARDED, UnreachableError
+from weir.service.protocol import AT_ONCE
 from weir.service.refusals import Refusal, refusal_of
+from weir.service.request import HttpRequest
 from weir.service.telemetry import Telemetry
 from weir.service.tracing import Tracing
 
@@ -28,7 +28,7 @@ __all__ = ["Dispatch", "Envelope", "Handler"]
 
 _log = logging.getLogger("weir.service.requests")
 
-Handler = Callable[[Request, Call], Awaitable[Response]]
+Handler = Callable[[HttpRequest, Call], Awaitable[Response]]
 
 
 class Envelope(Protocol):
@@ -42,11 +42,15 @@ class Envelope(Protocol):
 class _Endpoint:
     """The end of a route: all errors are answered before, so that nothing has to be caught around it."""
 
-    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(self, answer: Callable[[HttpRequest], Awaitable[Response]]) -> None:
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._answer(Request(scope, receive, send))
+        response = await self._answer(HttpRequest(scope, receive, send))
+        if isinstance(response, JsonAnswer):
+            at_once = scope.get(AT_ONCE)
+            if at_once is not None and at_once(response.status_code, response.raw_headers, response.body):
+                return
         await response(scope, receive, send)
 
 
@@ -105,13 +109,11 @@ class Dispatch:
             Whether the process that writes the namespace has to answer. Default False: any process.
         """
 
-        async def answer(request: Request) -> Response:
+        async def answer(request: HttpRequest) -> Response:
             call = Call(ANYBODY, request_id_of(request.headers))
-            request.state.held = held = HeldBody()
             with self._tracing.request(method, path, request.headers, call.request_id) as span:
                 try:
-                    timeout = self._service.options.request_timeout
-                    with anyio.CancelScope(deadline=anyio.current_time() + timeout) as scope:
+                    with self._service.deadlines.one() as deadline:
                         if self._service.is_stopping:
                             raise Refusal(503, "stopping", "the process is about to end", 1)
                         if not open:
@@ -125,15 +127,18 @@ class Dispatch:
                         ):
                             passed_on = await self._passed_on(request, call) if owner else None
                             response = await handler(request, call) if passed_on is None else passed_on
-                    if scope.cancelled_caught:
+                    if deadline.cancelled:
                         raise Refusal(503, "deadline", "the request timed out", 1)
                 except Exception as error:
                     response = self._refused(error, call, request)
                 finally:
-                    request.state.body = b""
-                    self._service.bodies.free(held)
+                    request.whole = b""
+                    self._service.bodies.free(request.held)
                 span.answered(response.status_code)
-            response.headers["x-request-id"] = call.request_id
+            if isinstance(response, JsonAnswer):
+                response.raw_headers.append((b"x-request-id", call.request_id.encode()))
+            else:
+                response.headers["x-request-id"] = call.request_id
             self._telemetry.answered(path, method, response.status_code, call)
             return response
 
@@ -141,11 +146,12 @@ class Dispatch:
         self.declared.append(Declared(path, method, summary, open, self._refused_type, shape or Shape()))
         return Route(path, _Endpoint(answer), methods=[method])
 
-    async def _passed_on(self, request: Request, call: Call) -> Response | None:
+    async def _passed_on(self, request: HttpRequest, call: Call) -> Response | None:
         """Return the response of the process that writes the namespace; None if that is this one."""
         service = self._service
         owners = service.owners
         namespace = service.namespace(call, request.path_params["namespace"], writes=True)
+        request.namespace = namespace
         body = await service.body(request)
         if owners is None or FORWARDED in request.headers or namespace.is_writing:
             return None
@@ -175,7 +181,7 @@ class Dispatch:
         self._telemetry.forwarded.inc()
         return Response(content, status, headers)
 
-    def _refused(self, error: Exception, call: Call, request: Request) -> Response:
+    def _refused(self, error: Exception, call: Call, request: HttpRequest) -> Response:
         if isinstance(error, TimeoutError) and not hasattr(error, "message"):
             refusal: Refusal | None = Refusal(503, "deadline", "the request timed out", 1)
         elif isinstance(error, ClientDisconnect):
@@ -196,9 +202,10 @@ class Dispatch:
         return json_answer(content, refusal.status, refusal.all_headers())
 
 
-def _counted_with(request: Request, call: Call) -> str:
+def _counted_with(request: HttpRequest, call: Call) -> str:
     """Return the group a request is counted with: its namespace or event store, or else its key."""
-    namespace, store = (request.path_params.get(one) for one in ("namespace", "store"))
+    namespace = request.path_params.get("namespace")
     if namespace is not None:
         return str(namespace)
+    store = request.path_params.get("store")
     return f"key/{call.key.id}" if store is None else f"events/{store}"

@@ -9,9 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-import anyio
-
 from weir.engine.cancellation import Cancellation
+from weir.service.deadlines import shielded
 
 __all__ = ["RequestThreads"]
 
@@ -35,7 +34,7 @@ class RequestThreads:
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run something to its end, even if the request is abandoned; then its result is dropped."""
-        with anyio.CancelScope(shield=True):
+        with shielded():
             done = await self._submitted(work, *arguments)
         return done  # noqa: RET504  # as its type says, the scope might swallow an error
 

@@ -115,7 +115,8 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
         members.start()
         upkeep.start()
         try:
-            asyncio.run(server.serve(sockets=[listener]))
+            with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+                runner.run(server.serve(sockets=[listener]))
         finally:
             # From here on the others take over what this process wrote.
             members.stop()
@@ -129,6 +130,16 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
             engine.close()
     finally:
         listener.close()
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop, where there is a faster one than that of the library."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return made
 
 
 class _Server(uvicorn.Server):

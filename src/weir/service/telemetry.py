@@ -51,9 +51,10 @@ class Telemetry:
         )
         # To find them by their labels takes longer than to count.
         self._instruments: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
-        self.rows_written = Counter(
+        self._written = Counter(
             "weir_rows_written", "Documents that were written.", ["kind"], registry=self.registry
         )
+        self._rows_written: dict[str, Counter] = {}
         self.rows_returned = Counter(
             "weir_rows_returned", "Documents that queries returned.", registry=self.registry
         )
@@ -83,6 +84,13 @@ class Telemetry:
         seconds, requests = instruments
         seconds.observe(call.milliseconds / 1000)
         requests.inc()
+
+    def wrote(self, kind: str, rows: int) -> None:
+        """Count documents that were written."""
+        counter = self._rows_written.get(kind)
+        if counter is None:
+            counter = self._rows_written[kind] = self._written.labels(kind)
+        counter.inc(rows)
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus format."""

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -37,6 +36,7 @@ from weir.service.fields import digits, known_only, mapping, sequence, whole
 from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal
+from weir.service.request import HttpRequest
 from weir.service.telemetry import Telemetry
 
 __all__ = ["event_routes"]
@@ -166,7 +166,7 @@ class _Calls:
             return _repeated(self._once.append(name, call.key.id, key, raw, append))
 
         shown = await self._run(appended)
-        self._telemetry.rows_written.labels("event").inc(len(events))
+        self._telemetry.wrote("event", len(events))
         return json_answer(shown)
 
     async def ingest(self, request: HttpRequest, call: Call) -> Response:
@@ -184,7 +184,7 @@ class _Calls:
             return int(table.num_rows)
 
         rows = await self._run(ingested)
-        self._telemetry.rows_written.labels("event").inc(rows)
+        self._telemetry.wrote("event", rows)
         return json_answer({"status": "OK", "rows": rows})
 
     # ---- subscriptions ---------------------------------------------------------------------------------

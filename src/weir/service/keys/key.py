@@ -65,6 +65,8 @@ class Key:
 
     def may_see(self, namespace: str) -> bool:
         """Whether the key may use a namespace."""
+        if not self.namespaces:
+            return True
         left_out = [glob[1:] for glob in self.namespaces if glob.startswith("!")]
         taken = [glob for glob in self.namespaces if not glob.startswith("!")]
         if any(fnmatchcase(namespace, glob) for glob in left_out):

@@ -7,7 +7,6 @@ import binascii
 import time
 from typing import Any
 
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -23,6 +22,7 @@ from weir.service.idempotency import KeyedWrite
 from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.operations import Operations
+from weir.service.request import HttpRequest
 from weir.service.telemetry import Telemetry
 from weir.service.turbopuffer import shapes
 from weir.service.turbopuffer.arrow import ARROW, parse_arrow
@@ -38,6 +38,10 @@ _SMALL_BYTES = 64 * 1024
 """Largest write that is parsed on the event loop and grouped with others that wait."""
 
 
+def _object_of(body: bytes) -> dict[str, Any]:
+    return decoded(body) if body.strip() else {}
+
+
 class _Calls:
     """The calls of the dialect."""
 
@@ -47,11 +51,13 @@ class _Calls:
         self._operations = Operations(service)
 
     def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
+        known = request.namespace
+        if known is not None:
+            return known
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
 
     async def _body(self, request: HttpRequest) -> dict[str, Any]:
-        body = await self._service.body(request)
-        return decoded(body) if body.strip() else {}
+        return _object_of(await self._service.body(request))
 
     # ---- documents -------------------------------------------------------------------------------------
 
@@ -60,7 +66,7 @@ class _Calls:
         namespace, service = self._namespace(request, call, writes=True), self._service
         raw = await service.body(request)
         is_arrow = request.headers.get("content-type", "").startswith(ARROW)
-        body = {} if is_arrow else await self._body(request)
+        body = {} if is_arrow else _object_of(raw)
         source = copied_from(body)
         if source is not None:
             return await self._copy(namespace, source, call)
@@ -101,7 +107,7 @@ class _Calls:
             ("delete", written.deleted),
         ):
             if rows:
-                self._telemetry.rows_written.labels(kind).inc(rows)
+                self._telemetry.wrote(kind, rows)
         return json_answer(shown_written(write, written, call.milliseconds))
 
     async def _copy(self, namespace: Namespace, name: str, call: Call) -> Response:

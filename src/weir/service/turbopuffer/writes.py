@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -150,7 +149,7 @@ def _decodable(documents: Documents | None) -> Documents | None:
         name: Base64Texts(column, _decode) if column and isinstance(column[0], str) else column
         for name, column in documents.values.items()
     }
-    return replace(documents, values=values)
+    return Documents(documents.ids, values, documents.given)
 
 
 def _decode(texts: list[str]) -> list[bytes]:

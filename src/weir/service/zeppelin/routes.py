@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import msgspec
 import numpy as np
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -42,6 +41,7 @@ from weir.service.fields import chosen, digits, flag, given, known_only, mapping
 from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal, refusal_of
+from weir.service.request import HttpRequest
 from weir.service.telemetry import Telemetry
 from weir.service.zeppelin import shapes
 from weir.service.zeppelin.cursors import Cursors
@@ -283,7 +283,7 @@ class _Calls:
 
         await self._run(namespace, self._service.check_backlog, namespace)
         rows = await self._run(namespace, written)
-        self._telemetry.rows_written.labels("upsert").inc(rows)
+        self._telemetry.wrote("upsert", rows)
         return json_answer({"upserted": len(documents)})
 
     def _written(
@@ -322,7 +322,7 @@ class _Calls:
             return total
 
         rows = await self._run(namespace, deleted)
-        self._telemetry.rows_written.labels("delete").inc(rows)
+        self._telemetry.wrote("delete", rows)
         return Response(status_code=204)
 
     async def fetch(self, request: HttpRequest, call: Call) -> Response:
