@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -214,7 +215,7 @@ class Reading:
         def found(rows: int, columns: Sequence[str]) -> pa.Table:
             search = self._search(ranking, query, sql, rows, columns)
             table = search.to_table()
-            self.seen = str(search.snapshot)
+            self.seen = _text_of(search.snapshot)
             return _renamed(table, "_distance")
 
         return found
@@ -337,7 +338,7 @@ class Reading:
         try:
             search = self._words(query, rows, columns, sql)
             table = search.to_table()
-            self.seen = str(search.snapshot)
+            self.seen = _text_of(search.snapshot)
         except QueryError as error:
             if "has no word" not in error.message:
                 raise
@@ -458,6 +459,12 @@ class Reading:
 def _told(number: object) -> object:
     """Return a number of an aggregate as JSON has it."""
     return int(number) if isinstance(number, Decimal) else number
+
+
+@lru_cache(maxsize=128)
+def _text_of(token: Hashable) -> str:
+    """Return the text of a token: what is not written meanwhile has the same one."""
+    return str(token)
 
 
 def _renamed(rows: pa.Table, scored: str) -> pa.Table:

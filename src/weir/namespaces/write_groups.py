@@ -30,11 +30,16 @@ def groups_of(writes: Sequence[Write]) -> Iterator[list[Write]]:
     """
     group: list[Write] = []
     decided: set[int | str] = set()
+    is_plain = False
     for write in writes:
         ids = _decided_ids(write)
-        if group and not (_are_alike(write, group[0]) and ids is not None and decided.isdisjoint(ids)):
-            yield group
-            group, decided = [], set()
+        if group:
+            is_alike = is_plain and _is_plain(write) and _are_alike(write, group[0])
+            if not (is_alike and ids is not None and decided.isdisjoint(ids)):
+                yield group
+                group, decided = [], set()
+        if not group:
+            is_plain = _is_plain(write)
         group.append(write)
         decided.update(ids or ())
     if group:
@@ -65,7 +70,8 @@ def one_write(group: Sequence[Write]) -> Write:
 
 
 def _are_alike(write: Write, first: Write) -> bool:
-    if not (_is_plain(write) and _is_plain(first)) or write.create != first.create:
+    """Whether two plain writes are one."""
+    if write.create != first.create:
         return False
     if write.upserts is None or first.upserts is None:
         return write.upserts is None and first.upserts is None
