@@ -67,11 +67,12 @@ class WriteGroups:
         last, until = self._company
         has_company = last is namespace and clock() < until
         while self._waiting[namespace]:
-            if has_company:
-                await self._gathered(namespace)
-            group, self._waiting[namespace] = self._waiting[namespace], []
+            group: _Waiting = []
             outcomes: _Outcomes
             try:
+                if has_company:
+                    await self._gathered(namespace)
+                group, self._waiting[namespace] = self._waiting[namespace], []
                 outcomes = await self._write_many(namespace, [write for write, _ in group])
             except asyncio.CancelledError:
                 # The process is ending, and the requests with it.
