@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -81,3 +84,12 @@ def collected(request: pytest.FixtureRequest) -> frozenset[str]:
 def weir_python() -> list[str]:
     """What stands for ``python -c`` in a command, where Weir has been imported: see its module."""
     return forked_program.weir_python()
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """Yield a directory on a block device, which that of the tests may not be."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        if not os.major(os.stat(directory).st_dev):
+            pytest.skip("/var/tmp is on no block device")
+        yield Path(directory)

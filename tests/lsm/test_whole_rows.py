@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import lance
@@ -104,6 +105,36 @@ def _empty(uri: str) -> lance.LanceDataset:
 def test_other_datasets_are_scanned(tmp_path: Path, make: object) -> None:
     assert callable(make)
     _check(make(str(tmp_path / "rows")), ["id"])
+
+
+_KINDS = {
+    "bool": pa.array([True, None, False]),
+    "empty text": pa.array(["a", None, ""]),
+    "binary": pa.array([b"a", None, b""]),
+    "fixed binary": pa.array([b"ab", None, b"cd"], pa.binary(2)),
+    "decimal": pa.array([Decimal("1.20"), None, Decimal(3)], pa.decimal128(12, 2)),
+    "timestamp": pa.array([1, None, 2], pa.timestamp("us", "UTC")),
+    "date": pa.array([1, None, 2], pa.date32()),
+    "time": pa.array([1, None, 2], pa.time64("us")),
+    "duration": pa.array([1, None, 2], pa.duration("s")),
+    "uint64": pa.array([1, None, 2**64 - 1], pa.uint64()),
+    "vector": pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+    "null": pa.nulls(3),
+    "json": pa.array(['{"a":1}', None, "2"], pa.json_()),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16, None, b"c" * 16], pa.binary(16))),
+    "dictionary": pa.array(["a", None, "b"]).dictionary_encode(),
+    "list": pa.array([[1], None, []]),
+    "struct": pa.array([{"a": 1}, None, {"a": 2}]),
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_values_are_those_of_a_scan(tmp_path: Path, kind: str) -> None:
+    """The library stores JSON in another form than it returns."""
+    rows = pa.table({"id": [1, 2, 3], "value": _KINDS[kind]})
+    dataset = lance.write_dataset(rows, str(tmp_path / "rows"))
+    _check(dataset, ["value"])
+    _check(dataset, ["id", "value"])
 
 
 def test_no_columns_are_rows_all_the_same(tmp_path: Path) -> None:

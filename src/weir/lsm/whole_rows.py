@@ -26,6 +26,8 @@ _FIRST_READ_AS_FILES = 2
 """The first major version of files that the library's reader of single files knows."""
 _BATCH_ROWS = 131_072
 _FRAGMENT_SHIFT = 32
+_STORED_OTHERWISE = {b"ARROW:extension:name", b"lance-encoding:blob"}
+"""Keys of the metadata of columns that the library reads in another form than it has stored them."""
 
 
 def whole_rows(
@@ -54,7 +56,7 @@ def whole_rows(
     CorruptionError
         Its file has another number of rows than the manifest says.
     """
-    fragment = _only_file(dataset) if is_local and columns else None
+    fragment = _only_file(dataset) if is_local and columns and _are_plain(dataset.schema, columns) else None
     if fragment is not None:
         where = f"{dataset.uri}/{_DATA}/{fragment.files[0].path}"
         return _read(LanceFileReader(where, columns=list(columns)), columns, fragment, where)
@@ -74,6 +76,20 @@ def _read(
         )
     first = fragment.id << _FRAGMENT_SHIFT
     return rows.select(list(columns)), np.arange(first, first + rows.num_rows, dtype=np.uint64)
+
+
+def _are_plain(schema: pa.Schema, columns: Sequence[str]) -> bool:
+    """Whether columns are in a file as they are read: JSON, for one, is stored in another form."""
+    fields = [schema.field(name) for name in columns]
+    return all(
+        _is_plain(field.type) and not _STORED_OTHERWISE & (field.metadata or {}).keys() for field in fields
+    )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(kind):
+        return bool(pa.types.is_primitive(kind.value_type))
+    return not pa.types.is_nested(kind) and not isinstance(kind, pa.BaseExtensionType | pa.DictionaryType)
 
 
 def _only_file(dataset: lance.LanceDataset) -> FragmentMetadata | None:
