@@ -1,4 +1,4 @@
-"""Guesses where integer keys are among ascending rows, so that few rows are read for each.
+"""Interpolation search: guesses where integer keys are among ascending rows, so that few are read for each.
 
 Keys that are spread about evenly over a page are near the row that their value suggests. What was read around
 that row says for certain whether the guess was right: if it begins below the key and ends above it, no other

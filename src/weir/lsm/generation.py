@@ -240,7 +240,7 @@ class Generation:
         )
 
     @property
-    def is_indexed(self) -> bool:
+    def has_read_keys(self) -> bool:
         """Whether its keys are in memory, from which the index is made."""
         return self.store.engine.cache.get(self._content_key) is not None
 
@@ -257,7 +257,7 @@ class Generation:
         Table or None
             The columns, of all rows in their order. None where the keys have been read before.
         """
-        if self.is_indexed:
+        if self.has_read_keys:
             return None
         content, rows = self._read_content(columns)
         self.store.engine.cache.put(self._content_key, content, content.nbytes)

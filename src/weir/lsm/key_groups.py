@@ -77,7 +77,7 @@ class KeyGroup:
         for source in reversed(self.sources):
             assert isinstance(source, Generation)
             asked = left
-            bloom_filter = None if source.is_indexed else source.bloom_filter
+            bloom_filter = None if source.has_read_keys else source.bloom_filter
             if bloom_filter is not None:
                 asked = asked[bloom_filter.contains(wanted.bloom_hashes[asked])]
             if not asked.size:
@@ -98,7 +98,7 @@ class KeyGroup:
         if isinstance(known, tuple):
             return known
         asked = (known or 0) + 1
-        indexed = sum(isinstance(one, Generation) and one.is_indexed for one in self.sources)
+        indexed = sum(isinstance(one, Generation) and one.has_read_keys for one in self.sources)
         if asked <= _ASK_FILTERS and 2 * indexed <= len(self.sources) and indexed < len(self.sources):
             cache.put(self._key, asked, 0)
             return None

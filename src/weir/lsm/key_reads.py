@@ -47,7 +47,7 @@ def read_keys(
         By the identity of a generation, the columns of all its rows. Of those that are small and whose keys
         had to be read.
     """
-    generations = _not_indexed(shards)
+    generations = _without_keys(shards)
     if not generations:
         return {}
     is_local = base.store.is_local
@@ -75,15 +75,15 @@ def read_keys(
 
 def must_read_keys(shards: Sequence[ShardLevels]) -> bool:
     """Whether there are many keys of generations that have not been read."""
-    return _rows(_not_indexed(shards)) >= _MANY_KEYS
+    return _rows(_without_keys(shards)) >= _MANY_KEYS
 
 
-def _not_indexed(shards: Sequence[ShardLevels]) -> list[Generation]:
+def _without_keys(shards: Sequence[ShardLevels]) -> list[Generation]:
     return [
         source
         for shard in shards
         for source in shard.settled
-        if isinstance(source, Generation) and not source.is_indexed
+        if isinstance(source, Generation) and not source.has_read_keys
     ]
 
 
