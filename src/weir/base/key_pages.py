@@ -388,22 +388,20 @@ class KeyPages:
         for segment in self._segments:
             yield from _swept(segment, wanted)
 
-    def take(self, addresses: RowAddresses, columns: list[str]) -> pa.Table:
-        """Return the rows at some addresses, in order, without deleted ones."""
-        if len(addresses) == 1 and columns[-1] == "_rowid":
+    def take(self, addresses: RowAddresses, columns: list[str]) -> tuple[pa.Table, RowAddresses]:
+        """Return the rows at some addresses that are not deleted, in order, and the addresses of these."""
+        if len(addresses) == 1:
             fragment = self._dataset.get_fragment(int(addresses[0] >> _FRAGMENT_SHIFT))
             offset = None if fragment is None else self._offset(fragment, int(addresses[0]) & _OFFSET_MASK)
             if fragment is not None and offset is not None:
-                if len(columns) == 1:
-                    return pa.table({"_rowid": addresses})
                 # In half the time that the dataset takes.
-                rows = fragment.take([offset], columns=columns[:-1])
-                return rows.append_column("_rowid", pa.array(addresses))
-        return self._dataset._take_rows(addresses.tolist(), columns=columns)
+                return fragment.take([offset], columns=columns) if columns else pa.table({}), addresses
+        rows = self._dataset._take_rows(addresses.tolist(), columns=[*columns, "_rowid"])
+        return rows.select(columns), rows.column("_rowid").to_numpy()
 
     def _offset(self, fragment: lance.LanceFragment, offset: int) -> int | None:
         """Return which of the rows left in a fragment was at an offset; None if it is gone, or not known."""
-        if fragment.metadata.deletion_file is None:
+        if fragment.deletion_file() is None:
             return offset
         gone = deleted_in_fragment(self._base, fragment) if self._base.store.is_local else None
         if gone is None:

@@ -18,6 +18,7 @@ __all__ = ["base_rows_with_keys"]
 
 RowIds = npt.NDArray[np.uint64]
 
+_ROW_ID = "_rowid"
 _MAX_KEYS_BY_INDEX = 512
 _SCAN_ROWS = 1_000_000
 
@@ -34,14 +35,14 @@ def base_rows_with_keys(
     keys : KeySet
         The keys; repeats are allowed.
     columns : sequence of str, optional
-        Columns of the result besides ``_rowid``. Default: none.
+        Columns of the result. Default: the row id of each row, as ``_rowid``.
 
     Returns
     -------
     which : ndarray of int64
         For every row found, the offset of (one of) the equal keys in ``keys``.
     rows : Table or None
-        ``columns`` and ``_rowid`` of the rows found; None if there are none.
+        The columns of the rows found; None if there are none.
     """
     wanted = list(columns or ())
     base.refuse_damaged_deletions()
@@ -50,9 +51,7 @@ def base_rows_with_keys(
             return _find(base, keys, wanted)
         made = base.columns.select(wanted)
         which, rows = _find(base, keys, made.source_names)
-        if rows is None:
-            return which, None
-        return which, made.table(rows, where=base.uri).append_column("_rowid", rows.column("_rowid"))
+        return which, None if rows is None else made.table(rows, where=base.uri)
 
 
 def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray[np.int64], pa.Table | None]:
@@ -82,10 +81,8 @@ def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray
         return np.zeros(0, dtype=np.int64), None
     found = pa.Table.from_batches(parts)
     if not narrow:
-        row_ids = found.column("_rowid")
-        found = base.dataset._take_rows(row_ids.to_pylist(), columns=wanted)
-        found = found.append_column("_rowid", row_ids)
-    return np.concatenate(which), found.select([*wanted, "_rowid"])
+        found = base.dataset._take_rows(found.column(_ROW_ID).to_pylist(), columns=wanted)
+    return np.concatenate(which), found.select(wanted or [_ROW_ID])
 
 
 def _take(
@@ -98,8 +95,7 @@ def _take(
         # The library would put them in order itself, and the rows back after it.
         order = np.argsort(addresses)
         which, addresses = which[order], addresses[order]
-    rows = pages.take(addresses, [*columns, "_rowid"])
-    if rows.num_rows == len(addresses):
-        return which, rows
-    left = rows.column("_rowid").to_numpy()
-    return which[np.searchsorted(addresses, left)], rows
+    rows, left = pages.take(addresses, columns)
+    if len(left) < len(addresses):
+        which = which[np.searchsorted(addresses, left)]
+    return which, rows if columns else pa.table({_ROW_ID: left})

@@ -53,7 +53,6 @@ _ROWS_PER_KEY = 2.5
 """The per-task work for a merged key takes about as long as reading this many rows."""
 _ROWS_PER_TAKEN = 50
 """Number of keys that are read sequentially in the time of one random access."""
-_ROW_ID = "_rowid"
 _FRAGMENT_SHIFT = np.uint64(32)
 _OFFSETS = np.uint64(0xFFFFFFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -220,7 +219,7 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     of_deletes = addresses[gone[which[order[is_first]]]]
     if pages is not None and of_deletes.size:
         with reading(f"base table version {base.version}", base.uri):
-            of_deletes = pages.take(of_deletes, [_ROW_ID]).column(_ROW_ID).to_numpy()
+            _, of_deletes = pages.take(of_deletes, [])
     fragments = addresses >> _FRAGMENT_SHIFT
     numbers, starts = np.unique(fragments, return_index=True)
     offsets = np.split((addresses & _OFFSETS).astype(np.int64), starts[1:])
@@ -271,9 +270,9 @@ def _narrowed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterat
     if maybe.size * _ROWS_PER_TAKEN > sum(sizes[number] for number in numbers):
         yield from _scanned(base, numbers, wanted)
     elif maybe.size:
-        rows = pages.take(maybe, [*base.primary_key, _ROW_ID])
+        rows, addresses = pages.take(maybe, list(base.primary_key))
         offsets, which = _Matcher(wanted).match([_array(rows.column(name)) for name in base.primary_key])
-        yield which, rows.column(_ROW_ID).to_numpy()[offsets]
+        yield which, addresses[offsets]
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

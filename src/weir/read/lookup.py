@@ -122,10 +122,12 @@ class _Projection:
     ----------
     nothing : Table
         The result without rows.
-    key : dict of str to DataType
+    key : tuple of str
         The columns of the key, in order. They are not read, since the caller has them.
     names : list of str
         The columns of the result, in their order.
+    types : list of DataType
+        Their types.
     read : list of str
         Those outside the key.
     read_schema : Schema
@@ -133,8 +135,9 @@ class _Projection:
     """
 
     nothing: pa.Table
-    key: dict[str, pa.DataType]
+    key: tuple[str, ...]
     names: list[str]
+    types: list[pa.DataType]
     read: list[str]
     read_schema: pa.Schema
 
@@ -145,8 +148,9 @@ def _projection(snapshot: ReadSnapshot, columns: tuple[str, ...]) -> _Projection
     read = [name for name in columns if name not in primary_key]
     return _Projection(
         pa.schema(fields, table.metadata).empty_table(),
-        {name: table.field(name).type for name in primary_key},
+        tuple(primary_key),
         list(columns),
+        [field.type for field in fields],
         read,
         pa.schema([table.field(name) for name in read]),
     )
@@ -171,7 +175,7 @@ class _Part:
 def _read_source(source: FreshSource, rows: Offsets, offsets: Offsets, asked: _Projection) -> _Part:
     if not asked.read:
         return _Part(offsets, _NO_COLUMNS)
-    return _Part(offsets, as_schema(source.take(rows, asked.read), asked.read_schema))
+    return _Part(offsets, source.take(rows, asked.read))
 
 
 def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projection) -> _Part:
@@ -180,7 +184,7 @@ def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projecti
         raise _twice_in_base(base, keys.take(np.flatnonzero(times > 1)[:1]))
     if rows is None or not asked.read:
         return _Part(offsets[which], _NO_COLUMNS)
-    return _Part(offsets[which], as_schema(rows.select(asked.read), asked.read_schema))
+    return _Part(offsets[which], rows)
 
 
 def _parts(reads: Sequence[Callable[[], _Part]], threads: Executor) -> list[_Part]:
@@ -195,16 +199,20 @@ def _together(parts: Sequence[_Part], keys: KeySet, asked: _Projection) -> pa.Ta
     offsets, rows = parts[0].offsets, parts[0].rows
     if len(parts) > 1:
         offsets = np.concatenate([part.offsets for part in parts])
-        rows = pa.concat_tables([part.rows for part in parts])
+        rows = pa.concat_tables(
+            [as_schema(part.rows.select(asked.read), asked.read_schema) for part in parts]
+        )
     if len(offsets) > 1:
         order = np.argsort(offsets, kind="stable")
         offsets = offsets[order]
         rows = rows.take(pa.array(order)) if rows.num_columns else rows
     if len(offsets) < len(keys):
         keys = keys.take(offsets)
-    known = {
-        name: column if column.type == kind else column.cast(kind)
-        for (name, kind), column in zip(asked.key.items(), keys.columns, strict=True)
-    }
+    known = dict(zip(asked.key, keys.columns, strict=True))
     columns = [known[name] if name in known else rows.column(name) for name in asked.names]
+    # One part is cast only here, where most often nothing is.
+    columns = [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(columns, asked.types, strict=True)
+    ]
     return pa.Table.from_arrays(columns, schema=asked.nothing.schema)

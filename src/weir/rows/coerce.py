@@ -27,6 +27,7 @@ __all__ = [
     "in_one_line",
     "pieces",
     "repeatable",
+    "whole_numbers",
     "with_named_index",
 ]
 
@@ -255,7 +256,9 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
             return cast_to(pa.chunked_array([texts]), field).combine_chunks()
         return as_column(values, field.with_type(field.type.storage_type)).cast(field.type)
     try:
-        meant = _integers(values) if field.type == _INT64 else _inferred(values)
+        # That all values are integers, Arrow takes longer to find out.
+        whole = whole_numbers(values) if field.type == _INT64 else None
+        meant = _inferred(values) if whole is None else whole
         if meant is None:
             return pa.array(values, type=field.type)
         if meant.type == field.type:
@@ -273,12 +276,12 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
         ) from error
 
 
-def _integers(values: Any) -> pa.Array | None:
-    """Return what :func:`_inferred` does, which takes longer to find out that all values are integers."""
+def whole_numbers(values: Any) -> pa.Array | None:
+    """Return a list of integers as ``int64``; None if it holds anything else, or one that does not fit."""
     if isinstance(values, list) and set(map(type, values)) == {int}:
         with suppress(OverflowError):
             return pa.array(values, _INT64)
-    return _inferred(values)
+    return None
 
 
 def _inferred(values: Any) -> pa.Array | None:

@@ -9,11 +9,13 @@ import pyarrow as pa
 
 from weir.errors import InputError, KeyValueError, SchemaError
 from weir.rows.cast import is_text
-from weir.rows.coerce import RowInput, as_column, as_table, holds_columns
+from weir.rows.coerce import RowInput, as_column, as_table, holds_columns, whole_numbers
 from weir.rows.conforming import conformed, missing_key
 from weir.rows.key_texts import Column, keys_of_texts
 
 __all__ = ["as_key_table"]
+
+_INT64 = pa.int64()
 
 
 def as_key_table(
@@ -49,6 +51,10 @@ def as_key_table(
         If a value does not fit the type of its key column.
     """
     key_schema = pa.schema([schema.field(name) for name in primary_key])
+    if not also and len(primary_key) == 1 and key_schema.types[0] == _INT64:
+        whole = whole_numbers(keys)
+        if whole is not None:
+            return pa.Table.from_arrays([whole], schema=key_schema)
     if isinstance(keys, (str, bytes, bytearray, memoryview)) or _is_single(keys):
         raise InputError(
             f"keys must be a list, an array or a table of keys, got {keys!r}",
