@@ -105,6 +105,8 @@ class Source:
 
 
 def _length(name: str) -> int:
+    if name.isascii():
+        return len(name)
     try:
         return len(name.encode())
     except UnicodeEncodeError:
@@ -172,14 +174,17 @@ class SourceMarks:
         position : int, default 0
             Where they stand in the log.
         """
+        marks = tuple(sources)
+        known = self.window.known([source.name for source in marks if source.is_single])
         single: dict[str, DoneWrite] = {}
         sequences: dict[str, int] | None = None
-        for at, source in enumerate(sources):
-            if self.covers(source):
-                continue
+        for at, source in enumerate(marks):
             if source.is_single:
-                done = DoneWrite(source.sequence, position, answers[at] if answers else b"")
-                single.setdefault(source.name, done)
+                if source.name not in known:
+                    done = DoneWrite(source.sequence, position, answers[at] if answers else b"")
+                    single.setdefault(source.name, done)
+                continue
+            if self.covers(source):
                 continue
             sequences = dict(self.sequences) if sequences is None else sequences
             sequences[source.name] = max(source.sequence, sequences.get(source.name, -1))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -148,6 +148,10 @@ class _Segment:
                 end += length
         return numbers, positions, answers
 
+    @property
+    def digests(self) -> KeysView[bytes]:
+        return self._at.keys()
+
     def get(self, digest: bytes) -> DoneWrite | None:
         at = self._at.get(digest)
         return None if at is None else self._write(at)
@@ -197,6 +201,22 @@ class WriteWindow:
             if found is not None:
                 return found
         return None
+
+    def known(self, write_ids: Collection[str]) -> set[str]:
+        """Return those of some ids whose write was done and is not forgotten.
+
+        Examples
+        --------
+        >>> WriteWindow().with_done({"request 1": DoneWrite(0)}).known(["request 1", "request 2"])
+        {'request 1'}
+        """
+        if not self._recent and not self._full:
+            return set()
+        asked = {_digest(write_id): write_id for write_id in write_ids}
+        # Sets against sets: asking every segment for every id would take many times as long.
+        digests = set(asked)
+        held = (self._recent.keys(), *(segment.digests for segment in self._full))
+        return {asked[digest] for one in held if not one.isdisjoint(digests) for digest in one & digests}
 
     def with_done(self, writes: Mapping[str, DoneWrite]) -> WriteWindow:
         """Return the window once some more writes have been done, in their order."""

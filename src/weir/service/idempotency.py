@@ -30,7 +30,7 @@ from weir.engine.logs import get_logger
 from weir.errors import WeirError
 from weir.namespaces import MarkedWrite, Namespace, Write, Written, WrittenOnce
 from weir.namespaces.names import directory_of
-from weir.service.kept_answers import KeptAnswer, keep_together, key_digest, noting_store
+from weir.service.kept_answers import KeptAnswer, keep_together, key_digest, noting_store, with_records
 from weir.service.refusals import Refusal
 from weir.storage.interface import ObjectStore
 
@@ -133,9 +133,9 @@ class IdempotentWrites:
     ) -> dict[int, Written | Refusal | WeirError]:
         outcomes: dict[int, Written | Refusal | WeirError] = {}
         left: list[tuple[int, _Attempt]] = []
-        for (at, one), known in zip(
-            attempts.items(), self._known(namespace, [*attempts.values()]), strict=True
-        ):
+        records = self._records(namespace, [one.kept for one in attempts.values()])
+        for at, one in attempts.items():
+            known = records.get(one.kept.path)
             if not isinstance(known, dict | None):
                 outcomes[at] = known
             elif known is not None and known["done"]:
@@ -158,18 +158,23 @@ class IdempotentWrites:
             self._note_done(notes)
         return outcomes
 
-    def _known(
-        self, namespace: Namespace, attempts: Sequence[_Attempt]
-    ) -> list[dict[str, Any] | Refusal | WeirError | None]:
-        """Return the record of each, or why it cannot be read."""
+    def _records(
+        self, namespace: Namespace, answers: Sequence[KeptAnswer]
+    ) -> dict[str, dict[str, Any] | Refusal | WeirError | None]:
+        """Return the record of each that has one, or why it cannot be read, by its path."""
 
-        def known(one: _Attempt) -> dict[str, Any] | Refusal | WeirError | None:
+        def read(one: KeptAnswer) -> dict[str, Any] | Refusal | WeirError | None:
             try:
-                return one.kept.read(lambda note: _is_of(note, namespace))
+                return one.read(lambda note: _is_of(note, namespace))
             except (Refusal, WeirError) as error:
                 return error
 
-        return [*concurrent_map(known, attempts, is_local=self._store.is_local, engine=default_context())]
+        try:
+            present = with_records(self._store, answers)
+        except WeirError:
+            present = answers  # each is told what is wrong with its own
+        found = concurrent_map(read, present, is_local=self._store.is_local, engine=default_context())
+        return {one.path: record for one, record in zip(present, found, strict=True)}
 
     def _note_done(self, notes: Sequence[_Note]) -> None:
         def note(group: Sequence[_Note]) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from weir import Source
-from weir.errors import ObjectNotFoundError, WeirError
+from weir.errors import ObjectNotFoundError
 from weir.service.refusals import Refusal
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 
-__all__ = ["KeptAnswer", "keep_together", "key_digest", "noting_store"]
+__all__ = ["KeptAnswer", "keep_together", "key_digest", "noting_store", "with_records"]
 
 _MOST_CHARACTERS = 256
 _BODY_BITS = 43
@@ -157,6 +159,22 @@ class KeptAnswer:
         return int(self.digest, 16) % (1 << _BODY_BITS)
 
 
+def with_records(store: ObjectStore, answers: Sequence[KeptAnswer]) -> Sequence[KeptAnswer]:
+    """Return those of some that may have a record: nearly all keys are new, and are asked for once.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root of the service.
+    answers : sequence of KeptAnswer
+        Records below it.
+    """
+    if not isinstance(store, LocalStore):
+        return answers  # to look for one takes as long as to read it
+    present = store.present(one.path for one in answers)
+    return [one for one in answers if one.path in present]
+
+
 def keep_together(answers: Sequence[tuple[KeptAnswer, Mapping[str, Any]]]) -> None:
     """Store the responses to completed writes as one file with many names: creating a file takes longer.
 
@@ -173,16 +191,18 @@ def keep_together(answers: Sequence[tuple[KeptAnswer, Mapping[str, Any]]]) -> No
     """
     (first, _), *others = answers
     notes = {kept.path: kept._note(True, answer) for kept, answer in answers}
-    first.store.put(first.path, _content({_TOGETHER: notes}))
+    store = first.store
+    store.put(first.path, _content({_TOGETHER: notes}))
+    left: Collection[str] = [kept.path for kept, _ in others]
+    if isinstance(store, LocalStore):
+        left = store.copy_to_each(first.path, left)
     for kept, answer in others:
-        try:
-            kept.store.copy(first.path, kept.path)
-        except WeirError:  # the record exists after all, or the file system has no hard links
+        if kept.path in left:  # the record exists after all, or the file system has no hard links
             kept.keep(done=True, **answer)
 
 
 def _content(note: Mapping[str, Any]) -> bytes:
-    return json.dumps(note, default=str).encode()
+    return msgspec.json.encode(note, enc_hook=str)
 
 
 def _another_body() -> Refusal:

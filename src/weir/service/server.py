@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import json
 import logging
@@ -114,6 +115,9 @@ def _serve(root: str, options: ServiceOptions, listening: Callable[[str], None])
         server = _Server(config, service, lambda: listening(url))
         members.start()
         upkeep.start()
+        # What is there now stays: looking through it for cycles again and again would hold requests up.
+        gc.collect()
+        gc.freeze()
         try:
             with asyncio.Runner(loop_factory=_fast_loop()) as runner:
                 runner.run(server.serve(sockets=[listener]))

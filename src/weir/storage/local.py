@@ -23,7 +23,7 @@ from weir.storage.buffers import parts_of, size_of
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local_durability import DurableNames
 from weir.storage.local_errors import reporting
-from weir.storage.local_files import ABSENT, read_fully, sync_directory, sync_file
+from weir.storage.local_files import ABSENT, read_fully, status_of, sync_directory, sync_file
 from weir.storage.local_listing import LocalListing
 from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
 from weir.storage.local_stamp import stamp_of
@@ -169,6 +169,17 @@ class LocalStore(ObjectStore):
             head = SwappedObject(location).head()
         return None if head is None else _meta(path, head.status)
 
+    def present(self, paths: Iterable[str]) -> set[str]:
+        """Return those of some objects that exist. For many of which few do."""
+        found = set()
+        for path in paths:
+            location = self._base + check_path(path)
+            with reporting("Looking at the object", location):
+                # Where the file of its own name is missing, no object was swapped.
+                if status_of(location) is not None and SwappedObject(location).head() is not None:
+                    found.add(path)
+        return found
+
     def stamp(self, *paths: str) -> Hashable | None:
         """Return the status of files and directories; None while they have just changed."""
         return stamp_of([self._base + path for path in paths])
@@ -308,6 +319,33 @@ class LocalStore(ObjectStore):
             except FileNotFoundError:
                 raise _not_found(origin) from None
         self._make_durable(directory)
+
+    def copy_to_each(self, source: str, targets: Iterable[str]) -> Collection[str]:
+        """Copy an object to several unused names, as :meth:`copy` does; return those that it has not got.
+
+        One of them may be taken, its directory may be missing, or the file system may have no hard links.
+        """
+        origin = self._base + check_path(source)
+        directories: set[str] = set()
+        left: set[str] = set()
+        with reporting("Copying the object", origin):
+            head = SwappedObject(origin).head()
+            if head is None:
+                raise _not_found(origin)
+            if head.number:
+                raise OSError(errno.EOPNOTSUPP, "objects that are swapped are not copied", origin)
+            os.utime(origin)  # as of copy
+            for target in targets:
+                location = self._base + check_path(target)
+                try:
+                    os.link(origin, location)
+                except OSError:
+                    left.add(target)
+                else:
+                    directories.add(location.rpartition("/")[0])
+        for directory in directories:
+            self._make_durable(directory)
+        return left
 
     def _stage(self, directory: str, data: Bytes | Sequence[Bytes]) -> StagedFile:
         parts = parts_of(data)

@@ -26,6 +26,9 @@ RESERVED_PREFIX = ".weir-"
 
 _LIBRARY_TEMPORARY = re.compile(r"#[0-9]+\Z")
 
+_ORDINARY = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""What nearly all paths are, of which nothing else has to be asked."""
+
 
 def is_reserved(name: str) -> bool:
     """Whether a name (one part of a path) is kept for the store itself."""
@@ -77,6 +80,8 @@ def check_listed_path(path: str) -> str:
 
 
 def _checked(path: str, *, temporary: bool) -> str:
+    if _ORDINARY.fullmatch(path):
+        return path
     parts = path.split("/")
     for number, part in enumerate(parts, start=1):
         if part in ("", ".", ".."):

@@ -53,6 +53,11 @@ class FormerShards:
         newest = newest_spec_id(base.details)
         self._specs = [spec for spec in base.details.shard_specs if spec.spec_id != newest]
 
+    @property
+    def exist(self) -> bool:
+        """Whether there was a former rule."""
+        return bool(self._specs)
+
     def cover(self, source: Source) -> bool:
         """Whether any of them has a write."""
         return any(one.marks.covers(source) for _, former in self._marks for one in former.values())

@@ -45,8 +45,8 @@ class PendingWrite:
         Bytes of its rows.
     overhead : int
         Bytes the batch takes in memory beyond its rows.
-    source : Source, optional
-        The mark of the write.
+    sources : sequence of Source
+        Its mark; or those of the single writes that it consists of. It is made if the shard has none of them.
     schema : Schema, optional
         The schema of the log entry it is for. Writes with different ones do not share an entry.
     undecided : Undecided, optional
@@ -55,7 +55,7 @@ class PendingWrite:
     Attributes
     ----------
     deduplicated : bool
-        Whether nothing was written because the shard has the rows already.
+        Whether nothing was written because the shard has the rows already, or those of one of its writes.
     answered_at : int or None
         For a repeated single write: the log position of the first one; 0 if unknown.
     """
@@ -70,7 +70,7 @@ class PendingWrite:
         "nbytes",
         "position",
         "schema",
-        "source",
+        "sources",
         "submitted",
         "undecided",
     )
@@ -81,7 +81,7 @@ class PendingWrite:
         batch: pa.RecordBatch | None,
         nbytes: int,
         overhead: int = 0,
-        source: Source | None = None,
+        sources: Sequence[Source] = (),
         schema: pa.Schema | None = None,
         undecided: Undecided | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class PendingWrite:
         self.batch = batch
         self.schema = schema
         self.undecided = undecided
-        self.source = source
+        self.sources = sources
         self.deduplicated = False
         self.answered_at: int | None = None
         self.nbytes = nbytes

@@ -194,6 +194,43 @@ class RoutedWrites:
                 outcomes.append(error)
         return outcomes
 
+    def write_together(
+        self, columns: TableColumns, routed: Routed, parts_of: Sequence[tuple[int, Source]]
+    ) -> list[WriteResult] | None:
+        """Make several single writes to one shard as one, which takes little longer than one of them.
+
+        Parameters
+        ----------
+        columns : TableColumns
+            What the rows were checked by.
+        routed : (ShardValues, RecordBatch)
+            The rows of all of them.
+        parts_of : sequence of (int, Source)
+            For each in turn, its number of rows and its mark.
+
+        Returns
+        -------
+        list of WriteResult or None
+            What came of each. None if nothing was written, and each has to be made by itself: the shard has
+            one of them already, or the table is, or was, sharded by another rule.
+        """
+        parts, (values, write) = self.parts, routed
+        if parts.spec_id != columns.router.spec.spec_id or parts.former.exist:
+            return None
+        sources = [source for _, source in parts_of]
+        try:
+            (shard,) = parts.shards.of([values])
+            pending = shard.prepare(write, sources, schema=columns.row_schema)
+            parts.columns.look_if_due(parts.shards.start)
+            _admit([(shard, pending)])
+            pending.enqueue()
+            position = pending.result()
+        except FENCED:
+            return None
+        if pending.deduplicated:
+            return None
+        return [WriteResult(rows, {shard.shard_id: position}) for rows, _ in parts_of]
+
     def _done(self, queued: _Queued, known: Known | None) -> WriteResult:
         """Wait for queued writes; those too late for their shards go to the new ones."""
         before = None if known is None else known(queued.parts.former)
@@ -256,6 +293,7 @@ class RoutedWrites:
     ) -> _Queued:
         """Queue writes at their shards: all of them, or on an error none."""
         split_by = columns.router.spec.spec_id if spec_id is None else spec_id
+        marks = () if source is None else (source,)
         while True:
             parts = self.parts
             if parts.spec_id != split_by:
@@ -267,7 +305,7 @@ class RoutedWrites:
                     routed = parts.not_done(routed, source)
                     shards = parts.shards.of([values for values, _ in routed])
                 prepared = [
-                    (shard, shard.prepare(write, source, schema=columns.row_schema))
+                    (shard, shard.prepare(write, marks, schema=columns.row_schema))
                     for shard, (_, write) in zip(shards, routed, strict=True)
                 ]
             except FENCED as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
@@ -220,7 +220,7 @@ class ShardWriter:
         BackpressureError
             If flushes or merges did not make room in time. Nothing of this call was written.
         """
-        pending = self.prepare(write, source)
+        pending = self.prepare(write, () if source is None else (source,))
         self.unflushed.admit(pending.held_bytes)
         pending.enqueue()
         return pending
@@ -228,7 +228,7 @@ class ShardWriter:
     def prepare(
         self,
         write: pa.RecordBatch | Undecided,
-        source: Source | None = None,
+        sources: Sequence[Source] = (),
         *,
         schema: pa.Schema | None = None,
     ) -> PendingWrite:
@@ -240,8 +240,9 @@ class ShardWriter:
         ----------
         write : RecordBatch or Undecided
             Rows; or what depends on the rows there are.
-        source : Source, optional
-            The mark of the write.
+        sources : sequence of Source, default ()
+            The mark of the write. Several are of single writes whose rows these are together: if the shard
+            has one of them already, nothing is written.
         schema : Schema, optional
             The log entry schema of the rows. If it differs from that of earlier rows, they begin a new
             MemTable. Default: the one the writer began with. Undecided operations carry their own.
@@ -254,15 +255,16 @@ class ShardWriter:
             If the shard remembers as many sources as it can.
         """
         self._refuse_new_writes()
-        if source is not None:
-            self._refuse_too_many_sources(source)
+        for source in sources:
+            if not source.is_single:
+                self._refuse_too_many_sources(source)
         if self._backlog is not None:
             self._backlog.admit(self.shard_id)
         if isinstance(write, Undecided):
             nbytes = sum(operation.rows.nbytes for operation in write.operations)
-            return PendingWrite(self._commits, None, nbytes, self._overhead, source, write.schema, write)
+            return PendingWrite(self._commits, None, nbytes, self._overhead, sources, write.schema, write)
         return PendingWrite(
-            self._commits, *owned(write), self._overhead, source, schema or self._first_schema
+            self._commits, *owned(write), self._overhead, sources, schema or self._first_schema
         )
 
     @property
@@ -433,7 +435,7 @@ class ShardWriter:
         self, group: Sequence[PendingWrite]
     ) -> tuple[list[PendingWrite], list[tuple[PendingWrite, PendingWrite | None]]]:
         """Return the writes that the shard lacks, and the others, each with the write that it repeats."""
-        if all(pending.source is None for pending in group):
+        if not any(pending.sources for pending in group):
             return list(group), []
         if self.lease.is_paused:
             # What is remembered counts only if nobody else has had the shard, and no backup took its place.
@@ -442,27 +444,38 @@ class ShardWriter:
         self._log.settle_doubt()
         fresh: list[PendingWrite] = []
         repeats: list[tuple[PendingWrite, PendingWrite | None]] = []
-        newest: dict[str, PendingWrite] = {}
+        newest: dict[str, tuple[Source, PendingWrite]] = {}
         for pending in group:
-            source = pending.source
-            if source is None:
-                fresh.append(pending)
-                continue
-            first = newest.get(source.name)
-            if self.sources.covers(source):
-                repeats.append((pending, None))
-            elif first is not None and SourceMarks().with_mark(first.source).covers(source):
+            is_known, first = self._repeated(pending.sources, newest)
+            if is_known:
                 repeats.append((pending, first))
-            else:
-                newest[source.name] = pending
-                fresh.append(pending)
+                continue
+            newest.update((source.name, (source, pending)) for source in pending.sources)
+            fresh.append(pending)
         return fresh, repeats
+
+    def _repeated(
+        self, sources: Sequence[Source], newest: Mapping[str, tuple[Source, PendingWrite]]
+    ) -> tuple[bool, PendingWrite | None]:
+        """Return whether a write is repeated, and which of its group it repeats if it is one of that."""
+        if len(sources) > 1:
+            # What of it is to be told of which of its writes, they find out one by one.
+            names = [source.name for source in sources]
+            return bool(self.sources.window.known(names)) or not newest.keys().isdisjoint(names), None
+        for source in sources:
+            if self.sources.covers(source):
+                return True, None
+            before, first = newest.get(source.name, (None, None))
+            if before is not None and SourceMarks().with_mark(before).covers(source):
+                return True, first
+        return False, None
 
     def _answer(self, repeat: PendingWrite) -> None:
         """Give the result of the first write to a repeated one."""
-        source, undecided = repeat.source, repeat.undecided
-        assert source is not None
         repeat.deduplicated = True
+        if len(repeat.sources) > 1:
+            return
+        (source,), undecided = repeat.sources, repeat.undecided
         done = self.sources.window.get(source.name) if source.is_single else None
         if done is None:
             return
@@ -479,9 +492,13 @@ class ShardWriter:
         queued = sum(pending.held_bytes for pending in group)
         self._log.take_over(group[0].schema)
         rows = self._rows_of(group)
-        marked = [one for one in group if one.source is not None and one.error is None]
-        marks = tuple(one.source for one in marked if one.source is not None)
-        answers = tuple(one.undecided.answer if one.undecided is not None else b"" for one in marked)
+        marks: list[Source] = []
+        answers: list[bytes] = []
+        for one in group:
+            if one.error is None:
+                marks += one.sources
+                answer = one.undecided.answer if one.undecided is not None else b""
+                answers += [answer] * len(one.sources)
         if not rows and not marks:
             # Everything was decided to be left as it is.
             self._log.confirm()
@@ -492,8 +509,8 @@ class ShardWriter:
             batches = (pa.concat_batches(batches),)
         self._log.make_room(batches)
         self._memtables.wait_for_room()
-        self._log.append(batches, queued, marks, answers if any(answers) else ())
-        self._group_size.record(len(group))
+        self._log.append(batches, queued, tuple(marks), tuple(answers) if any(answers) else ())
+        self._group_size.record(sum(len(one.sources) or 1 for one in group))
 
     def _rows_of(self, group: Sequence[PendingWrite]) -> list[pa.RecordBatch]:
         """Return the rows that a group comes to; what depends on the rows there are is decided now."""

@@ -48,6 +48,9 @@ DeleteAppended = Callable[[str, int | None, Collection[UUID]], tuple[int, int]]
 """Deletes by filter, with a limit, where rows are only added, once some shards are flushed; returns how many
 rows it deleted, and how many are left that match."""
 
+_MOST_BYTES_TOGETHER = 1024 * 1024
+"""Most bytes of single writes that find room, or do not, as one."""
+
 _RoutedBatch = tuple[ShardValues, pa.RecordBatch]
 
 
@@ -505,7 +508,7 @@ class TableWriter:
 
     def apply_each(
         self, changes: pa.Table, sources: Sequence[tuple[int, Source]]
-    ) -> list[WriteResult | WeirError]:
+    ) -> Sequence[WriteResult | WeirError]:
         """Apply several repeatable writes in order; those to one shard share a log entry.
 
         Each is applied or skipped by its own mark, as by :meth:`apply`.
@@ -520,7 +523,7 @@ class TableWriter:
 
         Returns
         -------
-        list of WriteResult or WeirError
+        sequence of WriteResult or WeirError
             What became of each.
 
         Raises
@@ -535,12 +538,32 @@ class TableWriter:
         if sum(count for count, _ in sources) != changes.num_rows:
             raise InputError("every row must belong to one of the writes", where="sources")
         columns, table = self._changes(changes)
+        at_once = self._made_together(columns, table, sources)
+        if at_once is not None:
+            return at_once
         writes, begin = [], 0
         for count, source in sources:
             rows = table.slice(begin, count)
             begin += count
             writes.append((self._whole(columns, rows), source, _known(rows.to_batches(), source)))
         return self._writes.write_each(columns, writes)
+
+    def _made_together(
+        self, columns: TableColumns, rows: pa.Table, sources: Sequence[tuple[int, Source]]
+    ) -> Sequence[WriteResult | WeirError] | None:
+        """Make single writes as one if there is a single shard; None if they have to be made one by one."""
+        is_one = (
+            1 < len(sources) == len({source.name for _, source in sources})
+            and rows.nbytes <= _MOST_BYTES_TOGETHER
+            and not columns.router.source_columns
+            and all(count and source.is_single for count, source in sources)
+        )
+        if not is_one:
+            return None
+        try:
+            return self._writes.write_together(columns, self._whole(columns, rows)[0], sources)
+        except WeirError as error:
+            return [error.again() for _ in sources]
 
     def _changes(self, given: RowInput) -> tuple[TableColumns, pa.Table]:
         """Return checked rows that upsert or delete, as those of log entries, and the columns they have."""
