@@ -50,6 +50,8 @@ def test_a_window_returns_what_it_was_given(groups: list[dict[str, DoneWrite]]) 
             assert len(one) == len(expected)
             assert {write_id: one.get(write_id) for write_id in expected} == expected
             assert one.get("another") is None
+            assert one.known([*expected, "another"]) == set(expected)
+            assert one.known([]) == set()
 
 
 def test_the_oldest_are_forgotten_and_65536_are_not() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.storage.kit import BAD_PATHS, ODD_NAMES
 from weir.errors import UriError
+from weir.storage import paths
 from weir.storage.buffers import byte_view, parts_of, size_of
 from weir.storage.paths import check_path, check_prefix, is_reserved
 
@@ -43,6 +46,20 @@ def test_accepted_paths_stay_below_the_root(path: str) -> None:
     parts = path.split("/")
     assert all(part not in ("", ".", "..") and not is_reserved(part) for part in parts)
     path.encode()
+
+
+@given(st.text("aB0_-./#~\0\n é", max_size=12) | st.from_regex(r"[a-z./#0-9_-]{0,12}", fullmatch=True))
+def test_what_is_taken_at_a_glance_is_taken_after_a_closer_look(path: str) -> None:
+    def verdict() -> bool:
+        try:
+            return check_path(path) == path
+        except UriError:
+            return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        quick = verdict()
+        patch.setattr(paths, "_ORDINARY", re.compile(r"(?!)"))
+        assert verdict() == quick
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10))

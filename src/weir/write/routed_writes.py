@@ -249,6 +249,9 @@ class RoutedWrites:
             ]
             if any(isinstance(write, Undecided) and write.since is not None for _, write in late):
                 raise  # the rows of changes by filter would have to be searched again
+            if len(late) == len(queued.writes):
+                # The shards that it was too late for may have it from before: now they are asked too.
+                return self.write(queued.columns, late, queued.source, queued.parts.spec_id, known)
             done = _result([one for one in queued.writes if one[1].error is None])
             rest = self.write(queued.columns, late, queued.source, queued.parts.spec_id)
             written = with_answer(rest, done)
