@@ -18,6 +18,7 @@ import pyarrow as pa
 from weir.errors import FilterError
 from weir.format.unsliced import unsliced
 from weir.indexing.library_message import library_message
+from weir.lsm.filter_form import filter_form
 from weir.lsm.fitted_filter import fitted_filter
 from weir.lsm.plain_filter import plain_matches
 from weir.schema.sql_nesting import refuse_deep
@@ -30,12 +31,6 @@ _NOT_OF_A_ROW = "Physical plan does not support logical expression"
 
 _NO_CODE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 """Texts, quoted names and comments. A quotation mark that is doubled ends one and begins another."""
-
-_IN_PARTS = re.compile(f"({_NO_CODE.pattern})", re.DOTALL)
-
-_LONG_NUMBER = re.compile(r"(?<![\w.])[1-8]\d{18}(?![\w.])")
-"""Whole numbers of nineteen digits that are within 64 bits, as ids of events are."""
-_ANY_LONG = "1" + "0" * 18
 
 _NAMES = re.compile(r"""'[^']*'|"([^"]*)"|`([^`]*)`|(\w+)""")
 """Texts, and in groups what may be names: in quotation marks they are taken as a whole."""
@@ -65,18 +60,10 @@ def check_filter(schema: pa.Schema, text: str) -> None:
         )
     serialized = schema.serialize().to_pybytes()
     try:
-        _check(serialized, _alike(text))
+        _check(serialized, filter_form(text, schema))
     except FilterError:
         # As written, for error messages.
         _check(serialized, text)
-
-
-def _alike(text: str) -> str:
-    """Return one text for all filters that differ in long whole numbers alone: one can be used if all can."""
-    if _LONG_NUMBER.search(text) is None:
-        return text
-    parts = _IN_PARTS.split(text)
-    return "".join(part if at % 2 else _LONG_NUMBER.sub(_ANY_LONG, part) for at, part in enumerate(parts))
 
 
 @lru_cache(maxsize=1024)
