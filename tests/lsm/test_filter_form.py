@@ -3,51 +3,13 @@
 from __future__ import annotations
 
 import lance
-import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from tests.lsm.random_filters import FILTERS, ROWS, SCHEMA
 
 from weir.errors import FilterError
 from weir.lsm.filter_form import filter_form
 from weir.lsm.filters import check_filter, matching_rows
-
-SCHEMA = pa.schema(
-    {
-        "id": pa.int64(),
-        "small": pa.int32(),
-        "ratio": pa.float32(),
-        "name": pa.string(),
-        "length": pa.string(),
-        "done": pa.bool_(),
-        "day": pa.date32(),
-        "at": pa.timestamp("us"),
-        "price": pa.decimal128(6, 2),
-    }
-)
-ROWS = pa.Table.from_pylist([{"id": 5, "small": 1, "ratio": 0.5, "name": "a", "done": True}, {}], SCHEMA)
-
-LITERALS = [
-    *("0", "7", "-7", "123456789012345678", "7222222222222222222", "9999999999999999999", "1.5", "1e3"),
-    *("'x'", "'nan'", "'7'", "'it''s'", "'2026-01-01'", "'2026-99-99'", "'(,'", r"'\'", "''", "true", "NULL"),
-]
-WORDS = ["AND", "OR", "NOT", "IS NULL", "IS NOT NULL", "IN", "BETWEEN", "LIKE", "date", "abs", "x", "--", "-"]
-SIGNS = ["=", "<>", "!=", "<", "<=", ">", ">=", "(", ")", ",", "+", "/", "::int", '"name"', "`name`", "`no`"]
-
-
-def _comparisons() -> st.SearchStrategy[str]:
-    column, literal = st.sampled_from(SCHEMA.names), st.sampled_from(LITERALS)
-    pairs = st.tuples(column, st.sampled_from(["=", "<>", "<", ">=", " LIKE "]), literal).map("".join)
-    lists = st.tuples(column, st.lists(literal, min_size=1, max_size=3)).map(
-        lambda one: f"{one[0]} IN ({', '.join(one[1])})"
-    )
-    ranges = st.tuples(column, literal, literal).map(lambda one: f"{one[0]} BETWEEN {one[1]} AND {one[2]}")
-    return pairs | lists | ranges
-
-
-FILTERS = st.lists(_comparisons(), min_size=1, max_size=3).map(" AND ".join) | st.lists(
-    st.sampled_from([*SCHEMA.names, *LITERALS, *WORDS, *SIGNS]) | _comparisons(), min_size=1, max_size=6
-).map(" ".join)
 
 
 def _can_be_used(text: str) -> bool:

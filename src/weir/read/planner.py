@@ -24,10 +24,20 @@ from weir.lsm.keys import KeySet
 from weir.lsm.levels import Level, LiveRows, ShardLevels
 from weir.lsm.log_tail import TailRun
 from weir.lsm.strategy import TermStrategy, choose_strategies
+from weir.lsm.total_filter import is_total
 from weir.read.begun_scan import BegunScan
 from weir.read.lookup import KeyRouter, get_rows
 from weir.read.named_keys import named_keys
-from weir.read.plan import LOOKED_UP, DatasetTask, Pruned, Purpose, RowsTask, ScanPlan, ScanTask
+from weir.read.plan import (
+    LOOKED_UP,
+    MANY_DEAD,
+    DatasetTask,
+    Pruned,
+    Purpose,
+    RowsTask,
+    ScanPlan,
+    ScanTask,
+)
 from weir.read.remembered_plans import RememberedPlans, can_be_remembered
 from weir.sharding.predicate import ANYTHING, Predicate, read_filter
 from weir.snapshots.shard_view import ShardView
@@ -193,6 +203,7 @@ class ScanPlanner:
             mask=mask,
             limit=asked.limit,
             strategies=asked.strategies(base.schema, lambda: _kinds_of_base(base)),
+            is_total=asked.is_total(base.schema, mask),
         )
 
     def _shard_tasks(
@@ -247,6 +258,7 @@ class ScanPlanner:
             limit=asked.limit,
             strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
             resolution=resolution,
+            is_total=asked.is_total(base.schema, level.mask),
             remembered=level.rows_key if asked.is_plain and resolution is None else None,
         )
 
@@ -270,6 +282,10 @@ class _Asked:
     def is_read(self) -> bool:
         """Whether all rows will be read, and counted at least."""
         return self.is_plain and self.purpose is not Purpose.EXPLAIN
+
+    def is_total(self, schema: pa.Schema, mask: DeletionMask) -> bool:
+        """Whether it is certain, and worth knowing, that the filter has a value for every row."""
+        return self.filter is not None and len(mask) >= MANY_DEAD and is_total(self.filter, schema)
 
     def schema(self, base: BaseTable) -> pa.Schema:
         """Return the columns of the result."""
