@@ -7,6 +7,7 @@ import selectors
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -15,14 +16,17 @@ from urllib.parse import urlsplit
 
 __all__ = ["Clients", "Served", "connected", "request_of"]
 
+_MOST_LINES = 20
+
 
 class Served:
     """A service in a process of its own."""
 
     def __init__(self, root: Path, *options: str) -> None:
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the service
         command = [sys.executable, "-m", "weir", "serve", str(root), "--listen", "127.0.0.1:0", "--json"]
         self._process = subprocess.Popen(
-            [*command, "--no-auth", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*command, "--no-auth", *options], stdout=subprocess.PIPE, stderr=self._log, text=True
         )
         assert self._process.stdout is not None
         url = urlsplit(json.loads(self._process.stdout.readline())["url"])
@@ -32,9 +36,14 @@ class Served:
     def __enter__(self) -> Served:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._process.terminate()
         self._process.communicate()
+        if kind is not None:
+            self._log.seek(0)
+            failed = [line for line in self._log if '"level": "info"' not in line]
+            sys.stderr.writelines(failed[-_MOST_LINES:])
+        self._log.close()
 
     def clients(self, count: int) -> AbstractContextManager[Clients]:
         """Connect so many clients."""

@@ -43,6 +43,20 @@ def looked_after(namespaces: Namespaces) -> Iterator[Upkeep]:
         assert loop.stop(60)
 
 
+def test_an_error_that_nobody_expected_does_not_end_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[int] = []
+
+    def fails(_: Upkeep) -> None:
+        rounds.append(1)
+        raise RuntimeError("dictionary changed size during iteration")
+
+    monkeypatch.setattr(Upkeep, "_sweep", fails)
+    with opened(tmp_path, "here") as namespaces, looked_after(namespaces):
+        until(lambda: len(rounds) > 2)
+
+
 def until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not holds():

@@ -108,6 +108,8 @@ class Dispatch:
         owner : bool
             Whether the process that writes the namespace has to answer. Default False: any process.
         """
+        # As logs have it, which have no places.
+        route = f"{method} {path.strip('/').replace('{', '').replace('}', '')}"
 
         async def answer(request: HttpRequest) -> Response:
             call = Call(ANYBODY, request_id_of(request.headers))
@@ -130,7 +132,7 @@ class Dispatch:
                     if deadline.cancelled:
                         raise Refusal(503, "deadline", "the request timed out", 1)
                 except Exception as error:
-                    response = self._refused(error, call, request)
+                    response = self._refused(error, call, request, route)
                 finally:
                     request.whole = b""
                     self._service.bodies.free(request.held)
@@ -181,7 +183,7 @@ class Dispatch:
         self._telemetry.forwarded.inc()
         return Response(content, status, headers)
 
-    def _refused(self, error: Exception, call: Call, request: HttpRequest) -> Response:
+    def _refused(self, error: Exception, call: Call, request: HttpRequest, route: str) -> Response:
         if isinstance(error, TimeoutError) and not hasattr(error, "message"):
             refusal: Refusal | None = Refusal(503, "deadline", "the request timed out", 1)
         elif isinstance(error, ClientDisconnect):
@@ -190,7 +192,9 @@ class Dispatch:
             refusal = refusal_of(error)
         if refusal is None or refusal.code == "corruption":
             _log.error(
-                "request failed", exc_info=error, extra={"event_fields": {"request_id": call.request_id}}
+                "request failed",
+                exc_info=error,
+                extra={"event_fields": {"route": route, "request_id": call.request_id}},
             )
         if refusal is None:
             refusal = Refusal(500, "internal", f"the service failed; request {call.request_id}")

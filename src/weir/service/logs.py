@@ -1,4 +1,4 @@
-"""The service's logs: one JSON object per line, without keys, documents, paths or tracebacks.
+"""The service's logs: one JSON object per line, without keys, documents, paths or texts of errors.
 
 The reader of a service's standard error may be slow, or not read at all. Requests never wait for it: lines
 that cannot be written are counted and dropped.
@@ -12,6 +12,7 @@ import logging.handlers
 import queue
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +28,21 @@ AUDIT = "weir.service.audit"
 
 _MOST_WAITING = 10_000
 _PLACE = re.compile(r"(?<![\w.])(?:\w+:/)?/[^\s\]\[\"',;)]+")
+_MOST_STEPS = 30
+_TEXTS_OF_PYTHON = frozenset(
+    {
+        "OrderedDict mutated during iteration",
+        "Set changed size during iteration",
+        "can't start new thread",
+        "cannot schedule new futures after interpreter shutdown",
+        "cannot schedule new futures after shutdown",
+        "deque mutated during iteration",
+        "dict mutated during update",
+        "dictionary changed size during iteration",
+        "dictionary keys changed during iteration",
+    }
+)
+"""Texts of errors that have no value of anybody, and say what the place alone does not."""
 _LEFT_OUT = frozenset({"where", "uri", "path", "exception", "columns"})
 
 
@@ -44,15 +60,30 @@ class JsonLines(logging.Formatter):
             "event": fields.pop("event", None) or _plain(record.msg),
         }
         line.update((name, _plain(value)) for name, value in fields.items() if name not in _LEFT_OUT)
-        if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__name__
-            trace = record.exc_info[2]
-            while trace is not None and trace.tb_next is not None:
-                trace = trace.tb_next
-            if trace is not None:
-                # Where it came from, as a module and a line: no path, and no value.
-                line["raised_at"] = f"{trace.tb_frame.f_globals.get('__name__', '')}:{trace.tb_lineno}"
+        if record.exc_info and record.exc_info[1] is not None:
+            line.update(_raised(record.exc_info[1]))
         return json.dumps(line)
+
+
+def _raised(error: BaseException) -> dict[str, object]:
+    """Return what an error is and how it came about: modules, functions and lines, no path and no value."""
+    told: dict[str, object] = {"error": type(error).__name__}
+    if str(error) in _TEXTS_OF_PYTHON:
+        told["message"] = str(error)
+    steps = [
+        (frame.f_globals.get("__name__", ""), frame.f_code.co_name, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    if steps:
+        module, _, number = steps[-1]
+        told["raised_at"] = f"{module}:{number}"
+        told["trace"] = [f"{module}.{function}:{number}" for module, function, number in steps[-_MOST_STEPS:]]
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None and cause is not error:
+        # What they were caused by in turn stands in the module that raised them.
+        causes = _raised(cause)
+        told["cause"] = {name: causes[name] for name in ("error", "message", "raised_at") if name in causes}
+    return told
 
 
 def _plain(value: object) -> object:

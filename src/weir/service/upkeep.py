@@ -83,6 +83,8 @@ class Upkeep:
                 except WeirError as error:
                     # The storage does not answer: the next round goes on.
                     _log.warning("upkeep failed", exc_info=error)
+                except Exception:
+                    _log.exception("upkeep failed")
 
     def _look_after_own(self) -> None:
         for namespace in self._namespaces.open_here():
