@@ -9,12 +9,10 @@ with its :class:`Lifetime`, and not only when the budget is spent.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
-
-from cachetools import LRUCache
 
 from weir.engine.metrics import Metrics
 
@@ -68,14 +66,14 @@ class ByteBudgetCache:
     @property
     def budget(self) -> int:
         """Bytes that the cached values may take together."""
-        return int(self._entries.maxsize)
+        return self._entries.budget
 
     @property
     def nbytes(self) -> int:
         """Bytes the cached values take together."""
         with self._lock:
             self._drop_ended()
-            return int(self._entries.currsize)
+            return self._entries.nbytes
 
     def lifetime(self, name: Hashable) -> Lifetime:
         """Return the lifetime of a name: the same one as long as it is referenced."""
@@ -88,7 +86,7 @@ class ByteBudgetCache:
     def get(self, key: Hashable) -> Any | None:
         """Return the value under ``key``, or None."""
         with self._lock:
-            pair = self._entries.get(key)
+            pair = self._entries.used(key)
         if self._metrics is not None:
             (self._metrics.cache_misses if pair is None else self._metrics.cache_hits).add()
         return None if pair is None else pair[0]
@@ -99,15 +97,15 @@ class ByteBudgetCache:
         size = max(nbytes, 256)
         with self._lock:
             self._drop_ended()
-            if size <= self._entries.maxsize:
-                before = len(self._entries) + (key not in self._entries)
+            if size <= self._entries.budget:
                 try:
-                    self._entries.keep(key, (value, size), None if lifetime is None else lifetime.keys)
+                    keys = None if lifetime is None else lifetime.keys
+                    evicted = self._entries.keep(key, (value, size), keys)
                 except BaseException:
                     # Interrupted between values and sizes, which from then on would not agree.
-                    self._entries = _Entries(int(self._entries.maxsize))
+                    self._entries = _Entries(self._entries.budget)
                     raise
-                if self._metrics is not None and (evicted := before - len(self._entries)):
+                if self._metrics is not None and evicted:
                     self._metrics.cache_evictions.add(evicted)
 
     def get_or_load(
@@ -138,44 +136,59 @@ class ByteBudgetCache:
         """Drop the entries of ``keys``; absent ones are ignored."""
         with self._lock:
             for key in keys:
-                self._entries.pop(key, None)
+                self._entries.leave(key)
 
     def clear(self) -> None:
         """Drop every entry."""
         with self._lock:
-            self._entries.clear()
+            for key in list(self._entries):
+                self._entries.leave(key)
 
     def _drop_ended(self) -> None:
         while self._ended:
             for key in list(self._ended.popleft()):
-                self._entries.pop(key, None)
+                self._entries.leave(key)
 
 
-class _Entries(LRUCache[Hashable, tuple[Any, int]]):
-    """Values with their sizes, each in the keys of its lifetime for as long as it is here."""
+class _Entries(OrderedDict[Hashable, tuple[Any, int]]):
+    """Values with their sizes, least recently used first, each in the keys of its lifetime while it is here.
+
+    Every read of a table asks for several of them, so what is asked for takes as few steps as can be.
+    """
 
     def __init__(self, budget: int) -> None:
-        super().__init__(budget, getsizeof=lambda pair: pair[1])
+        super().__init__()
+        self.budget = budget
+        self.nbytes = 0
         # The keys and not the lifetime itself, which its own entries would keep alive.
         self._keys: dict[Hashable, set[Hashable]] = {}
 
-    def keep(self, key: Hashable, pair: tuple[Any, int], keys: set[Hashable] | None) -> None:
-        """Keep a value, whose lifetime has some keys."""
-        self._leave(key)
+    def used(self, key: Hashable) -> tuple[Any, int] | None:
+        """Return the value of a key with its size, which is the most recently used from then on."""
+        pair = self.get(key)
+        if pair is not None:
+            self.move_to_end(key)
+        return pair
+
+    def keep(self, key: Hashable, pair: tuple[Any, int], keys: set[Hashable] | None) -> int:
+        """Keep a value, whose lifetime has some keys; return how many others had to leave for it."""
+        self.leave(key)
         self[key] = pair
+        self.nbytes += pair[1]
         if keys is not None:
             self._keys[key] = keys
             keys.add(key)
+        left = 0
+        while self.nbytes > self.budget:
+            self.leave(next(iter(self)))
+            left += 1
+        return left
 
-    def __delitem__(self, key: Hashable) -> None:
-        self._leave(key)
-        super().__delitem__(key)
-
-    def clear(self) -> None:
-        super().clear()
-        self._keys.clear()
-
-    def _leave(self, key: Hashable) -> None:
+    def leave(self, key: Hashable) -> None:
+        """Drop a value; an absent one is ignored."""
+        pair = self.pop(key, None)
+        if pair is not None:
+            self.nbytes -= pair[1]
         keys = self._keys.pop(key, None)
         if keys is not None:
             keys.discard(key)
