@@ -83,6 +83,8 @@ def ask_both(
     >>> ask_both(lambda: 1, lambda: "a", is_local=False, engine=default_context())
     (1, 'a')
     """
+    if is_local:
+        return first(), second()
     asked: tuple[Callable[[], Item | Answer], ...] = (first, second)
     answers = concurrent_map(_ask, asked, is_local=is_local, engine=engine)
     return cast("tuple[Item, Answer]", tuple(answers))

@@ -92,6 +92,10 @@ def fetch_chosen(
         Offsets among all candidates.
     """
     wanted = pa.schema([schema.field(name) for name in columns])
+    if not len(chosen):
+        return wanted.empty_table()
+    if len(tasks) == 1:
+        return as_schema(tasks[0].fetch(found[0], chosen).select(list(columns)), wanted)
     sizes = np.cumsum([0, *(len(one.rows) for one in found)])
     parts, places = [], []
     for at in np.unique(task[chosen]).tolist():
@@ -100,8 +104,6 @@ def fetch_chosen(
         part = part.select(list(columns))
         parts.append(as_schema(part, wanted))
         places.append(mine)
-    if not parts:
-        return wanted.empty_table()
     if len(parts) == 1:
         return parts[0]
     return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,92 @@ def test_keys_that_take_more_than_the_vectors_are_read_where_they_are(tmp_path: 
     assert is_in_memory(table)
     after = table.search([1.0] * DIMENSION, 10, columns=["id"]).to_table()
     assert after["id"].equals(before["id"])
+
+
+INTEGERS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+PAIRS = pa.schema([pa.field("id", pa.uint8(), nullable=False), pa.field("name", pa.string(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    ("keys", "element"), [(INTEGERS, pa.float32()), (PAIRS, pa.float16()), (PAIRS, pa.float64())]
+)
+def test_vectors_in_memory_are_those_of_the_table_whatever_happens_to_it(
+    tmp_path: Path, keys: pa.Schema, element: pa.DataType
+) -> None:
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    schema = keys.append(pa.field("vector", pa.list_(element, DIMENSION)))
+    generator = np.random.default_rng(5)
+    model: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def check(metric: str) -> None:
+        for _ in range(base_vectors._SEARCHES_BEFORE + 2):
+            query = generator.integers(-2, 3, DIMENSION).astype(np.float32) + np.float32(0.25)
+            found = table.search(query, 12, metric=metric, columns=keys.names).to_table()
+            check_ranking(found, keys.names, "_distance", nearest(model, query, metric), 12, descending=False)
+        assert is_in_memory(table)
+
+    with weir.Engine(maintenance="off", read_cache_bytes=1_000_000) as engine:
+        table = engine.create(place, schema, primary_key=keys.names, fsync=False)
+        with table.writer() as writer:
+            for step in range(12):
+                ids = generator.choice(200, 40, replace=False).tolist()
+                chosen = [(id, f"name {id}")[: len(keys)] for id in ids]
+                for key in chosen[:30]:
+                    # Whole numbers, so that many are equally near; and some have no vector.
+                    vector = generator.integers(-2, 3, DIMENSION).astype(float).tolist()
+                    named = dict(zip(keys.names, key, strict=True))
+                    model[key] = {**named, "vector": None if key[0] % 9 == 4 else vector}
+                writer.upsert(pa.Table.from_pylist([model[key] for key in chosen[:30]], schema))
+                gone = [dict(zip(keys.names, key, strict=True)) for key in chosen[30:]]
+                writer.delete(pa.Table.from_pylist(gone, keys))
+                for key in chosen[30:]:
+                    model.pop(key, None)
+                if step % 3 == 1:
+                    writer.flush()
+                if step % 3 == 2:
+                    table.maintenance.merge()
+                if step == 8:
+                    table.maintenance.compact()
+                check(("l2", "cosine", "dot")[step // 3 % 3])
+                if step == 5:
+                    shutil.copytree(place, backup)
+                    before = dict(model)
+            # What has left the cache is read again.
+            search = table.search([1.0] * DIMENSION, 30).plan()
+            expected = search.run()
+            engine.cache.clear()
+            assert table.search([1.0] * DIMENSION, 30).plan().run().equals(expected)
+            search = pickle.loads(pickle.dumps(search))
+            assert search.run().equals(expected)
+        # A backup is put in the place of the table, and has vectors of its own.
+        for below in place.iterdir():
+            shutil.rmtree(below)
+        shutil.copytree(backup, place, dirs_exist_ok=True)
+        model = before
+        check("l2")
+
+
+def test_vectors_are_read_from_storage_once_and_not_by_the_first_searches(tmp_path: Path) -> None:
+    with weir.Engine(maintenance="off") as engine:
+        table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+        with table.writer() as writer:
+            writer.upsert(pa.Table.from_pylist(rows(np.random.default_rng(6), range(100)), SCHEMA))
+        table.maintenance.merge()
+
+        def held() -> int:
+            return sum(key[0] == "base vectors" for key in engine.cache.held())
+
+        for _ in range(base_vectors._SEARCHES_BEFORE):
+            table.search([1.0] * DIMENSION, 3).to_table()
+            assert not held()
+        table.search([1.0] * DIMENSION, 3).to_table()
+        assert held() == 1
+        # Searches that find them there ask storage for what is new, and for nothing else.
+        requests = engine.metrics.storage_requests
+        asked = [requests.value("get_range"), requests.value("list")]
+        first = requests.value("get")
+        table.search([1.0] * DIMENSION, 3, columns=["id"]).to_table()
+        once = requests.value("get") - first
+        table.search([1.0] * DIMENSION, 3, columns=["id"]).to_table()
+        assert requests.value("get") - first == 2 * once <= 2
+        assert asked == [requests.value("get_range"), requests.value("list")]

@@ -6,7 +6,9 @@ Reading them takes as long as many searches, so it is done for a version that is
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +40,23 @@ class _BaseVectors:
 
     vectors: VectorRows
     row_ids: npt.NDArray[np.int64]
-    keys: pa.Table
+    keys: Mapping[str, pa.Array]
 
     @property
     def nbytes(self) -> int:
-        return self.vectors.nbytes + self.row_ids.nbytes + int(self.keys.nbytes)
+        return self.vectors.nbytes + self.row_ids.nbytes + sum(int(key.nbytes) for key in self.keys.values())
+
+    def taken(self, rows: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+        """Return columns of the key of some rows."""
+        return pa.table({name: _taken(self.keys[name], rows) for name in columns})
+
+
+def _taken(values: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    if pa.types.is_integer(values.type):
+        # The vectors have taken the place of all else in the caches of the processor, and a function of Arrow
+        # takes several times as long where its code has to come back there.
+        return pa.array(values.to_numpy()[rows])
+    return values.take(pa.array(rows))
 
 
 def is_held(base: BaseTable, column: str, rows: int) -> bool:
@@ -57,13 +71,12 @@ def is_held(base: BaseTable, column: str, rows: int) -> bool:
     rows : int
         How many rows it has.
     """
-    cache = base.engine.cache
+    cache, key = base.engine.cache, _key(base, column)
+    if cache.get(key) is not None:
+        return True
     size = (vector_bytes(base.schema.field(column).type) + _BYTES_A_ROW) * rows
     if size > min(_LARGEST_BYTES, cache.budget // _PARTS_OF_CACHE):
         return False
-    key = _key(base, column)
-    if cache.get(key) is not None:
-        return True
     searches = cache.get(("searches", *key)) or 0
     if searches >= _SEARCHES_BEFORE + size // _BYTES_A_SEARCH:
         return True
@@ -77,16 +90,15 @@ def _key(base: BaseTable, column: str) -> tuple[object, ...]:
 
 def _loaded(base: BaseTable, column: str) -> _BaseVectors:
     keys = [name for name in base.primary_key if name != column]
-    table = base.dataset.scanner(columns=[column, *keys], with_row_id=True).to_table().combine_chunks()
-    kind = base.schema.field(column).type
-    vectors = loaded_vectors(table.column(column).chunk(0) if table.num_rows else pa.array([], kind))
-    own = table.select(keys)
-    if own.nbytes > vectors.nbytes:
-        own = own.select([])
+    table = base.dataset.scanner(columns=[column, *keys], with_row_id=True).to_table()
+    vectors = loaded_vectors(table.column(column).combine_chunks())
+    own = {name: table.column(name).combine_chunks() for name in keys}
+    if sum(key.nbytes for key in own.values()) > vectors.nbytes:
+        own = {}
     return _BaseVectors(vectors, table.column(_ROW_ID).to_numpy().astype(np.int64), own)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class BaseVectorTask:
     """Compare the vectors of a base table in memory.
 
@@ -124,8 +136,8 @@ class BaseVectorTask:
     def fetch(self, found: VectorCandidates, chosen: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of the result of some candidates."""
         held, rows = self._vectors, found.rows[chosen]
-        if set(self.columns) <= set(held.keys.schema.names):
-            return held.keys.select(list(self.columns)).take(pa.array(rows))
+        if held.keys.keys() >= set(self.columns):
+            return held.taken(rows, self.columns)
         with reading(self._label, self.base.dataset.uri):
             return take_row_ids(self.base.dataset, held.row_ids[rows], self.columns)
 
@@ -136,12 +148,20 @@ class BaseVectorTask:
             f"{len(self.mask)} rows superseded or deleted"
         )
 
-    @property
+    def __reduce__(self) -> tuple[type[BaseVectorTask], tuple[object, ...]]:
+        """Leave the vectors here: they are read again elsewhere."""
+        return BaseVectorTask, (self.base, self.query, self.columns, self.mask)
+
+    @cached_property
     def _vectors(self) -> _BaseVectors:
         base, column = self.base, self.query.column
+        cache, key = base.engine.cache, _key(base, column)
+        held = cache.get(key)
+        if isinstance(held, _BaseVectors):
+            return held
         with reading(self._label, base.dataset.uri):
-            return base.engine.cache.get_or_load(
-                _key(base, column), lambda: _loaded(base, column), lambda loaded: loaded.nbytes, base.lifetime
+            return cache.get_or_load(
+                key, lambda: _loaded(base, column), lambda loaded: loaded.nbytes, base.lifetime
             )
 
     @property

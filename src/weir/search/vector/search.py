@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir.base.index_list import list_indexes
-from weir.base.table import BaseTable
 from weir.engine.concurrent_map import ask_both
 from weir.errors import QueryError
 from weir.lsm.dataset_handle import DatasetHandle
@@ -89,20 +88,20 @@ class VectorSearchPlan:
         rows = np.concatenate([one.rows for one in found])
         task = np.repeat(np.arange(len(found)), [len(one.rows) for one in found])
         order = np.lexsort((rows, task, distance, query))
-        starts = np.searchsorted(query[order], np.arange(len(self.query.vectors)))
-        rank = np.arange(len(order)) - starts[query[order]]
-        chosen = order[rank < self.query.k]
+        if len(self.query.vectors) == 1:
+            chosen = order[: self.query.k]
+        else:
+            starts = np.searchsorted(query[order], np.arange(len(self.query.vectors)))
+            rank = np.arange(len(order)) - starts[query[order]]
+            chosen = order[rank < self.query.k]
         table = fetch_chosen(self.schema, self.columns, self.tasks, found, task, chosen)
         by_key = order_by_key(table, self.primary_key, [query[chosen], distance[chosen]])
         if by_key is not None:
             # Query and distance are equal where rows change places.
             table = table.take(pa.array(by_key))
-        added = {DISTANCE: pa.array(distance[chosen])}
-        if self.query.batch:
-            added[_QUERY_INDEX] = pa.array(query[chosen])
-        for name, values in added.items():
-            table = table.append_column(self.schema.field(name), values)
-        return table.select(self.schema.names)
+        added = [pa.array(query[chosen])] if self.query.batch else []
+        added.append(pa.array(distance[chosen]))
+        return pa.Table.from_arrays([*table.columns, *added], schema=self.schema)
 
     def describe(self) -> str:
         """Return the plan for people, one source per line."""
@@ -154,7 +153,7 @@ def plan_vector_search(
     )
     query = _with_metric(query, index, base.schema.field(query.column).type)
     usable = _usable(index, query)
-    rows = _base_rows(base)
+    rows = snapshot.once(_base_rows)
     newer = 0 if base.append_only is not None else sum(len(level.live) for level in levels)
     mask = LaterMask(partial(snapshot.base_mask, tuple(kept)), newer, store)
     tasks: list[VectorTask] = []
@@ -208,7 +207,8 @@ def plan_vector_search(
     return VectorSearchPlan(schema, names, base.primary_key, query, tuple(tasks), tuple(pruned), header)
 
 
-def _base_rows(base: BaseTable) -> int:
+def _base_rows(snapshot: ReadSnapshot) -> int:
+    base = snapshot.base
     key = ("rows", base.namespace, base.version_key)
     return base.engine.cache.get_or_load(key, base.dataset.count_rows, lambda _: 0, base.lifetime)
 
@@ -243,6 +243,8 @@ def _with_metric(query: VectorQuery, index: VectorIndex | None, kind: pa.DataTyp
         metric = "hamming" if pa.types.is_integer(kind.value_type) else "l2"
     if metric == "cosine" and not query.vectors.any(axis=1).all():
         raise QueryError("a query vector of zeros has no direction, and therefore no cosine", where="vector")
+    if metric == query.metric:
+        return query
     return VectorQuery(query.column, query.vectors, query.batch, query.k, metric, query.nprobes, query.refine)
 
 
