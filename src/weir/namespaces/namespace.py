@@ -619,6 +619,11 @@ class Namespace:
     # ---- who writes ------------------------------------------------------------------------------------
 
     @property
+    def last_opened(self) -> Opened | None:
+        """The namespace's table as it was when this process last looked; None if it is not open here."""
+        return self._opened
+
+    @property
     def is_open(self) -> bool:
         """Whether this process has its table open."""
         return self._opened is not None

@@ -196,10 +196,9 @@ class Reading:
         """Return rows with attributes as columns, including those that no document has."""
         names = [attribute_of(name) for name in rows.schema.names]
         columns = dict(zip(names, rows.columns, strict=True))
-        missing = pa.chunked_array([pa.nulls(rows.num_rows)])
         for name in query.include or ():
-            if name not in query.exclude:
-                columns.setdefault(name, missing)
+            if name not in query.exclude and name not in columns:
+                columns[name] = pa.chunked_array([pa.nulls(rows.num_rows)])
         return pa.table(columns)
 
     def _ranked(self, query: Query, sql: str | None) -> _Ranked:

@@ -79,8 +79,12 @@ def statistics_of(namespace: Namespace, *, fresh: bool = False) -> Statistics:
 
     Of concurrent callers only one reads: the others get the previous result.
     """
+    asked, last = time.monotonic(), namespace.last_opened
+    known = None if fresh or last is None else last.statistics
+    if known is not None and asked - known[0] <= _SECONDS_KNOWN:
+        return known[1]
     opened = namespace.opened()
-    known, asked = opened.statistics, time.monotonic()
+    known = opened.statistics
     if known is not None and not fresh:
         if asked - known[0] <= _SECONDS_KNOWN or not opened.measuring.acquire(blocking=False):
             return known[1]

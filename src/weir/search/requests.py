@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -61,8 +62,13 @@ def arguments(request: SearchRequest[Any]) -> dict[str, object]:
     >>> arguments(TextRequest("late flights", 3, None, "delay > 60", None))
     {'query': 'late flights', 'k': 3, 'filter': 'delay > 60'}
     """
-    values = {field.name: getattr(request, field.name) for field in fields(request)}  # type: ignore[arg-type]
+    values = {name: getattr(request, name) for name in _names_of(type(request))}
     return {name: value for name, value in values.items() if value is not None}
+
+
+@cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 @dataclass(frozen=True, slots=True)

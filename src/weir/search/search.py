@@ -103,4 +103,6 @@ class Search(RowResult):
         if self._seen is None:
             self._planned()
         assert self._seen is not None
+        if self._seen.base.expiry is None:
+            return self._seen.once(token_of)
         return token_of(self._seen, self._read_at)

@@ -82,21 +82,19 @@ class TableReader:
         """Continue from a version of the base table that another reader has seen, if it is newer."""
         self.snapshots.follow(base)
 
-    def _fitting(self, check: Callable[[pa.Schema], object]) -> pa.Schema:
-        """Return the columns that something asked for fits; ``check`` raises where it does not.
+    def _fitting(self, check: Callable[[pa.Schema], Query]) -> tuple[pa.Schema, Query]:
+        """Return the columns that something asked for fits, and it as ``check`` returns it, or raises.
 
         What does not fit the columns that were seen last may fit those that the table has got since.
         """
         seen = self.base.schema
         try:
-            check(seen)
+            return seen, check(seen)
         except InputError:
             newest = self.snapshots.follow().schema
             if newest is seen:
                 raise
-            check(newest)
-            return newest
-        return seen
+            return newest, check(newest)
 
     def take_newest(self) -> ReadSnapshot:
         """Return a strong snapshot with the newest manifest of every shard, for services."""
@@ -166,7 +164,7 @@ class TableReader:
         columns = _as_list(columns)
         checked: pa.Schema | None = None
         if state.token is None:
-            checked = self._fitting(lambda schema: check_asked(schema, columns, filter))
+            checked, _ = self._fitting(lambda schema: check_asked(schema, columns, filter))
         limit = checked_limit(limit)
         named = {"columns": columns, "filter": filter, "limit": limit}
         asked = {name: value for name, value in named.items() if value is not None}
@@ -252,7 +250,7 @@ class TableReader:
         columns = _as_list(columns)
         checked: pa.Schema | None = None
         if state.token is None:
-            checked = self._fitting(lambda schema: check_asked(schema, columns, None))
+            checked, _ = self._fitting(lambda schema: check_asked(schema, columns, None))
         if self.base.append_only is not None:
             raise OptionError(
                 "rows cannot be looked up by key, since this table is append-only",
@@ -287,8 +285,7 @@ class TableReader:
                 lambda _: self._states.reading(token),
                 asked=asked,
             )
-        checked = self._fitting(request.checked)
-        query = request.checked(checked)
+        checked, query = self._fitting(request.checked)
 
         def asked_of(seen: ReadSnapshot) -> Query:
             same = seen.base.schema is checked or seen.base.schema.equals(checked)

@@ -110,6 +110,8 @@ def check_k(k: int) -> int:
 
 
 def _vector_column(schema: pa.Schema, column: str | None) -> str:
+    if isinstance(column, str) and column in schema.names and is_vector(schema.field(column).type):
+        return column
     vectors: list[str] = [field.name for field in schema if is_vector(field.type)]
     shown = f"The vector columns are {', '.join(vectors)}" if vectors else "The table has no vector column"
     if column is None:
@@ -120,13 +122,11 @@ def _vector_column(schema: pa.Schema, column: str | None) -> str:
         )
     if not isinstance(column, str) or column not in schema.names:
         raise QueryError(f"the table has no column {column!r:.60}", where="column", hint=shown)
-    if column not in vectors:
-        raise QueryError(
-            f"column {column!r} is {schema.field(column).type}, which is not a vector",
-            where="column",
-            hint=f"A vector is a list of fixed size of floats or uint8. {shown}",
-        )
-    return column
+    raise QueryError(
+        f"column {column!r} is {schema.field(column).type}, which is not a vector",
+        where="column",
+        hint=f"A vector is a list of fixed size of floats or uint8. {shown}",
+    )
 
 
 def _usable_metrics(value_type: pa.DataType) -> tuple[str, ...]:
