@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.dataset import Index
 
 import weir
 from tests.storage.round_trips import RecordedEndpoint, RoundTrip, serve_recorded_s3, waves
@@ -182,8 +183,8 @@ def test_a_merge_goes_on_above_what_others_commit_meanwhile(
     table = weir.create(uri, SCHEMA, primary_key="id", storage_options=options)
     other = weir.open(uri, storage_options=options)
 
-    def build(base: BaseTable) -> SegmentChange | None:
-        built = build_missing_segments(base)
+    def build(base: BaseTable, early: Sequence[Index]) -> SegmentChange | None:
+        built = build_missing_segments(base, early)
         other.alter(add=[pa.field("added", pa.int64())])
         return built
 

@@ -64,7 +64,7 @@ def test_nothing_is_committed_when_the_index_is_current(tmp_path: Path) -> None:
 
 
 def test_many_segments_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "_MAX_SEGMENTS", 3)
+    monkeypatch.setattr(key_index, "MAX_SEGMENTS", 3)
     base = new_table(tmp_path, rows=[(1000, "base")])
     counts = []
     for number in range(1, 7):
@@ -190,7 +190,7 @@ def test_segments_are_not_published_above_what_others_commit_meanwhile(
 
 def test_what_only_the_library_can_do_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = merge(extend_key_index(new_table(tmp_path, rows=[(1, "base")])), 1, range(10, 20))
-    monkeypatch.setattr(key_index, "_MAX_SEGMENTS", 0)
+    monkeypatch.setattr(key_index, "MAX_SEGMENTS", 0)
     assert build_missing_segments(base) is None
     monkeypatch.undo()
     dataset = lance.dataset(base.uri)

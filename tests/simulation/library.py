@@ -1042,7 +1042,7 @@ class MissingSegments:
     dropped: tuple[str, ...] = ()
 
 
-def build_missing_segments(base: BaseTable) -> MissingSegments | None:
+def build_missing_segments(base: BaseTable, early: Sequence[object] = ()) -> MissingSegments | None:
     """Stand in for :func:`weir.base.key_index.build_missing_segments`."""
     return None if _caught_up(base.details) == base.details else MissingSegments()
 

@@ -12,6 +12,7 @@ the credit where it is.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import lance
 from lance.bitmap import Bitmap
@@ -24,6 +25,7 @@ from weir.base.publish import SegmentChange
 from weir.base.table import BaseTable
 
 __all__ = [
+    "MAX_SEGMENTS",
     "build_key_index",
     "build_missing_segments",
     "extend_key_index",
@@ -31,9 +33,11 @@ __all__ = [
     "key_index_name",
     "key_index_names",
     "removed_segment",
+    "segments_of_extensible",
 ]
 
-_MAX_SEGMENTS = 16
+MAX_SEGMENTS = 16
+"""Segments of an index after which the next extension makes them one."""
 
 
 def key_index_name(column: str) -> str:
@@ -98,8 +102,30 @@ def is_behind_merges(base: BaseTable) -> bool:
     return any(merged - credited.get(name, set()) for name in names)
 
 
-def build_missing_segments(base: BaseTable) -> SegmentChange | None:
+def segments_of_extensible(base: BaseTable) -> dict[str, int] | None:
+    """Return how many segments each key index has; None where they are extended by the library alone.
+
+    That is where an index is missing or has many segments, or rows may have moved below it.
+    """
+    dataset = base.dataset
+    described = {index.name: len(index.segments) for index in list_indexes(dataset)}
+    names = key_index_names(dataset, base.primary_key)
+    if len(names) < len(base.primary_key) or REUSE_INDEX in described or dataset.has_stable_row_ids:
+        return None
+    found = {name: described[name] for name in names.values()}
+    return None if any(count > MAX_SEGMENTS for count in found.values()) else found
+
+
+def build_missing_segments(base: BaseTable, early: Sequence[Index] = ()) -> SegmentChange | None:
     """Build segments of the key indexes over the fragments they lack, for a version yet to be published.
+
+    Parameters
+    ----------
+    base : BaseTable
+        The version.
+    early : sequence of Index
+        Segments that have been built over fragments of that version and not been committed: those that add
+        something become part of the change.
 
     Returns
     -------
@@ -112,23 +138,24 @@ def build_missing_segments(base: BaseTable) -> SegmentChange | None:
     StorageError
         The library failed.
     """
+    if segments_of_extensible(base) is None:
+        return None
     dataset = base.dataset
     described = {index.name: index for index in list_indexes(dataset)}
-    names = key_index_names(dataset, base.primary_key)
-    if len(names) < len(base.primary_key) or REUSE_INDEX in described or dataset.has_stable_row_ids:
-        return None
-    if any(len(described[name].segments) > _MAX_SEGMENTS for name in names.values()):
-        return None
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
     new: list[Index] = []
     removed: list[Index] = []
-    for column, name in names.items():
+    for column, name in key_index_names(dataset, base.primary_key).items():
         lacking = set(existing)
         for segment in described[name].segments:
             covered = existing.intersection(segment.fragment_ids)
             lacking -= covered
             if not covered:
                 removed.append(removed_segment(segment.uuid, name, dataset.version))
+        for one in early:
+            if one.name == name and lacking.issuperset(one.fragment_ids or ()):
+                lacking.difference_update(one.fragment_ids or ())
+                new.append(one)
         if lacking:
             new.append(_built(base, column, name, lacking))
     return SegmentChange(new, removed) if new else None
@@ -158,8 +185,8 @@ def build_key_index(dataset: lance.LanceDataset, primary_key: tuple[str, ...]) -
     if not names:
         return
     segments = {index.name: len(index.segments) for index in list_indexes(dataset)}
-    few = [name for name in names.values() if segments[name] <= _MAX_SEGMENTS]
-    many = [name for name in names.values() if segments[name] > _MAX_SEGMENTS]
+    few = [name for name in names.values() if segments[name] <= MAX_SEGMENTS]
+    many = [name for name in names.values() if segments[name] > MAX_SEGMENTS]
     if few:
         dataset.optimize.optimize_indices(index_names=few, num_indices_to_merge=0)
     for name in many:

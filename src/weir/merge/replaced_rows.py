@@ -198,11 +198,13 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     gone = keys.column(TOMBSTONE).to_numpy()
     wanted = KeySet([keys.column(name) for name in base.primary_key])
     pages = indexed_pages(base, task.index)[0] if task.index is not None else None
+    matcher: _Matcher | None = None
     if pages is not None:
         refuse_damaged_key_index(base)
     with reading(f"base table version {base.version}", base.uri):
         if pages is None:
-            found = _scanned(base, task.fragment_ids, wanted)
+            matcher = _Matcher(wanted)
+            found = _scanned(base, task.fragment_ids, matcher)
         elif len(wanted.columns) == 1:
             found = _indexed(task, pages, wanted)
         else:
@@ -235,8 +237,12 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
         task.fragment_ids,
         kept,
         dict(zip(deleted.tolist(), counts.tolist(), strict=True)),
-        sum(one.runs for one in task.keys) > 1 and len(newest_rows(wanted.columns)) < len(wanted),
+        sum(one.runs for one in task.keys) > 1 and _count_distinct(wanted, matcher) < len(wanted),
     )
+
+
+def _count_distinct(wanted: KeySet, matcher: _Matcher | None) -> int:
+    return len(newest_rows(wanted.columns)) if matcher is None else matcher.distinct
 
 
 def _delete(base: BaseTable, work: tuple[int, Rows]) -> FragmentLeft | None:
@@ -268,7 +274,7 @@ def _narrowed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterat
     maybe, numbers = maybe[asked], np.unique(fragments[asked]).tolist()
     sizes = fragment_sizes(base.dataset)
     if maybe.size * _ROWS_PER_TAKEN > sum(sizes[number] for number in numbers):
-        yield from _scanned(base, numbers, wanted)
+        yield from _scanned(base, numbers, _Matcher(wanted))
     elif maybe.size:
         rows, addresses = pages.take(maybe, list(base.primary_key))
         offsets, which = _Matcher(wanted).match([_array(rows.column(name)) for name in base.primary_key])
@@ -280,10 +286,9 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _scanned(
-    base: BaseTable, fragment_ids: Sequence[int], wanted: KeySet
+    base: BaseTable, fragment_ids: Sequence[int], matcher: _Matcher
 ) -> Iterator[tuple[Rows, RowAddresses]]:
     """Yield which keys rows have, and the addresses of the rows, by reading the keys of fragments."""
-    matcher = _Matcher(wanted)
     rows_there = rows_by_address(base.dataset, fragment_ids, base.primary_key)
     for batch in base.engine.throttle.paced(rows_there):
         rows, which = matcher.match([batch.column(name) for name in base.primary_key])
@@ -314,6 +319,11 @@ class _Matcher:
             self._row_of_number = np.zeros(self._exact.count, dtype=np.int64)
             self._row_of_number[self._exact.number_of_row] = np.arange(len(wanted))
 
+    @property
+    def distinct(self) -> int:
+        """How many different keys there are."""
+        return self._exact.count if self._sieve is None else self._sieve.distinct
+
     def match(self, columns: Sequence[pa.Array]) -> tuple[Rows, Rows]:
         """Return the offsets of the rows with such a key, and which of the keys they have."""
         if self._sieve is not None:
@@ -332,11 +342,17 @@ class _Sieve:
     """
 
     def __init__(self, wanted: KeySet) -> None:
-        bits = min(max(len(wanted).bit_length() + 5, 16), 26)
+        # One in eight of the others passes, which takes less than a bitmap that the caches do not hold.
+        bits = min(max(len(wanted).bit_length() + 3, 16), 26)
         self._shift = np.uint64(64 - bits)
         self._index = KeyIndex.build(wanted)
         self._there = np.zeros(1 << bits, dtype=bool)
         self._there[self._place(wanted.hashes)] = True
+
+    @property
+    def distinct(self) -> int:
+        """How many different keys there are."""
+        return len(self._index.rows)
 
     def match(self, columns: Sequence[pa.Array]) -> tuple[Rows, Rows]:
         """Return the offsets of the rows with such a key, and which of the keys they have."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from weir.base.early_segments import EarlySegment
 from weir.base.merge_guard import deletes_id, half_merged
 from weir.base.table import BaseTable
 from weir.errors import ConflictError
@@ -35,6 +36,8 @@ class MergeResult:
         How many shards it took generations of.
     base : BaseTable, optional
         That version, where who has committed it need not look for it.
+    segments : tuple of EarlySegment, default ()
+        Segments of the key indexes over its new fragments, which no version has yet.
     """
 
     rows_upserted: int
@@ -44,6 +47,7 @@ class MergeResult:
     was_already_merged: bool
     shards: int = 0
     base: BaseTable | None = field(default=None, repr=False, compare=False)
+    segments: tuple[EarlySegment, ...] = field(default=(), repr=False, compare=False)
 
 
 def unmerged_runs(tasks: Sequence[MergeTask], merged: Mapping[UUID, int], base: BaseTable) -> list[Run]:

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from weir.base.column_marks import mark_columns
 from weir.base.details_commit import may_have_dropped_fields, note_unknown_fields, restore_unknown_fields
+from weir.base.early_segments import EarlySegment, usable_segments
 from weir.base.key_index import build_missing_segments, extend_key_index, is_behind_merges
 from weir.base.published import commit_shards, is_left_behind
 from weir.base.table import BaseTable
@@ -235,7 +236,12 @@ def _merged(
             yield from runner.run(elsewhere if is_distributed(runner) else run, (group,))
 
 
-def _index_and_publish(base: BaseTable, before: IndexDetails, manifests: Sequence[ShardManifest]) -> int:
+def _index_and_publish(
+    base: BaseTable,
+    before: IndexDetails,
+    manifests: Sequence[ShardManifest],
+    early: Sequence[EarlySegment],
+) -> int:
     """Update the key index and publish the shards, as one version if there is no concurrent commit.
 
     Parameters
@@ -246,11 +252,17 @@ def _index_and_publish(base: BaseTable, before: IndexDetails, manifests: Sequenc
         What was stored before they were merged.
     manifests : sequence of ShardManifest
         The shards.
+    early : sequence of EarlySegment
+        What was built of the key indexes before their rows were committed.
     """
     types = field_types(base.details.shard_specs)
     wave = Wave()
     at_once = not may_have_dropped_fields(base, before) and not has_unknown_fields(base.details)
-    segments = build_missing_segments(base) if at_once else None
+    segments = build_missing_segments(base, usable_segments(base, early)) if at_once else None
+    used = set() if segments is None else set(segments.files)
+    in_vain = [path for one in early for path in one.files if path not in used]
+    if in_vain:
+        base.store.delete(in_vain)
     if segments is not None:
         with suppress(ConflictError):
             short = wave.was_short()
@@ -341,7 +353,8 @@ def merge_generations(
     # Also if others were faster: that may be an earlier run of a task whose result was lost, or a process
     # that died after its commit. While the index lags, merged generations are not collected.
     if groups or is_left_behind(after) or is_behind_merges(after):
-        version = _index_and_publish(after, base.details, manifests)
+        early = [segment for result in applied for segment in result.segments]
+        version = _index_and_publish(after, base.details, manifests, early)
     else:
         version = restore_unknown_fields(after, base.details).version
     report = MergeReport(

@@ -4,6 +4,8 @@
    row of every key into new fragments, and passes the keys on.
 2. **Replaced rows** (:mod:`weir.merge.replaced_rows`): one task per group of fragments of the base table,
    or of the key index, finds the rows that have one of these keys, and deletes them in new deletion files.
+   Beside them, tasks build the segments of the key indexes over many new rows
+   (:mod:`weir.base.early_segments`).
 3. **One commit** (:mod:`weir.base.row_commit`): new fragments, deletion files and the marks of all shards
   become the version after the one that was read. Until then none of these files is referenced.
 
@@ -25,6 +27,12 @@ from uuid import UUID
 import pyarrow as pa
 
 from weir.base.details_commit import wait_for_turn
+from weir.base.early_segments import (
+    EarlySegment,
+    EarlySegmentTask,
+    build_early_segment,
+    early_segment_tasks,
+)
 from weir.base.merge_guard import guard_id
 from weir.base.row_commit import FragmentLeft, RowChange, commit_rows, deletion_files, fragments_of
 from weir.base.table import BaseTable
@@ -44,7 +52,12 @@ from weir.merge.merge_insert import merge_by_library
 from weir.merge.merged_keys import MergedKeys, gathered_keys
 from weir.merge.new_rows import NewRows, new_rows_tasks, write_new_rows
 from weir.merge.plan import MergeTask
-from weir.merge.replaced_rows import ReplacedRows, delete_replaced_rows, replaced_rows_tasks
+from weir.merge.replaced_rows import (
+    ReplacedRows,
+    ReplacedRowsTask,
+    delete_replaced_rows,
+    replaced_rows_tasks,
+)
 from weir.merge.result import MergeResult, named, unmerged_runs
 from weir.merge.rows import Run
 
@@ -87,7 +100,10 @@ def merge_in_waves(tasks: Sequence[MergeTask], base: BaseTable, runner: Runner) 
                 return merge_by_library(tasks, base)
             if version is not None:
                 numbers = tuple(one.generation for _, left in todo for one in left)
-                return MergeResult(work.rows, work.deletes, numbers, version, False, shards=len(todo))
+                segments = tuple(work.segments.values())
+                return MergeResult(
+                    work.rows, work.deletes, numbers, version, False, shards=len(todo), segments=segments
+                )
     finally:
         work.clean_up(base)
     raise ConflictError(
@@ -111,6 +127,8 @@ class _Work:
     written: list[NewRows] = field(default_factory=list)
     looked_at: dict[int, tuple[str, ReplacedRows]] = field(default_factory=dict)
     """By fragment, with its description then."""
+    segments: dict[tuple[str, tuple[int, ...]], EarlySegment] = field(default_factory=dict)
+    """By index and the fragments that they expect to cover: a guess, until the commit."""
     keys: tuple[MergedKeys, ...] | None = None
     """The columns of everything written, as passed to tasks."""
     schema: pa.Schema | None = None
@@ -164,10 +182,28 @@ class _Work:
                 self.in_vain += [
                     one.path for one in self.keys if one.path is not None and one.path not in paths
                 ]
-            for found in self.runner.run(delete_replaced_rows, replaced_rows_tasks(base, unseen, self.keys)):
-                self._take_deletions(found, fragments)
+            self._second_wave(base, unseen, are_new=bool(missing))
             lost = fragments.keys() - self.looked_at.keys()
             _check_answered(lost, "looks for replaced rows in fragments", base)
+
+    def _second_wave(self, base: BaseTable, unseen: Sequence[int], *, are_new: bool) -> None:
+        assert self.keys is not None
+        tasks = replaced_rows_tasks(base, unseen, self.keys)
+        early: tuple[EarlySegmentTask, ...] = ()
+        if are_new:
+            self._forget_segments()
+            early = early_segment_tasks(base, self._new_fragments(), self.rows)
+        if not early:
+            for found in self.runner.run(delete_replaced_rows, tasks):
+                self._take_deletions(found, self.fragments)
+            return
+        # The longest first.
+        both: list[ReplacedRowsTask | EarlySegmentTask] = [*tasks, *early]
+        for answer in self.runner.run(delete_or_index, both):
+            if isinstance(answer, ReplacedRows):
+                self._take_deletions(answer, self.fragments)
+            elif answer is not None:
+                self._take_segment(answer)
 
     def commit(self, base: BaseTable, merged: dict[UUID, int]) -> int | None:
         """Publish the version after ``base``; None if another commit came first."""
@@ -180,7 +216,7 @@ class _Work:
             for one in found.left
             if one.fragment_id == number
         ]
-        new = [text for one in self.written for text in one.fragments]
+        new = self._new_fragments()
         marks = []
         for task in (task for one in self.written for task, _ in one.runs):
             marks.append(MergedGeneration(task.shard_id, task.last_generation))
@@ -198,6 +234,7 @@ class _Work:
         if self.is_open:
             self._forget(self.written)
             self._look_again(list(self.looked_at))
+            self._forget_segments()
         else:
             keys = (one.keys.path for one in self.written)
             self.in_vain += [path for path in keys if path is not None]
@@ -228,6 +265,20 @@ class _Work:
         for number in found.fragment_ids:
             self.looked_at[number] = (fragments[number], found)
 
+    def _take_segment(self, segment: EarlySegment) -> None:
+        """Take the answer of a task, unless one has come before."""
+        known = self.segments.setdefault((segment.index.name, tuple(segment.fragments)), segment)
+        if known.index.uuid != segment.index.uuid:
+            self.in_vain += segment.files
+
+    def _forget_segments(self) -> None:
+        self.in_vain += [path for one in self.segments.values() for path in one.files]
+        self.segments.clear()
+
+    def _new_fragments(self) -> list[str]:
+        """Return what was written, in the order in which it is committed."""
+        return [text for one in self.written for text in one.fragments]
+
     def _forget(self, spoilt: Sequence[NewRows]) -> None:
         for one in spoilt:
             self.in_vain += one.files
@@ -245,6 +296,13 @@ class _Work:
     def _left_of(self, fragment: int) -> list[FragmentLeft]:
         _, found = self.looked_at[fragment]
         return [one for one in found.left if one.fragment_id == fragment]
+
+
+def delete_or_index(task: ReplacedRowsTask | EarlySegmentTask) -> ReplacedRows | EarlySegment | None:
+    """Run a task of the second wave."""
+    if isinstance(task, EarlySegmentTask):
+        return build_early_segment(task)
+    return delete_replaced_rows(task)
 
 
 def _check_answered(lost: Collection[object], doing: str, base: BaseTable) -> None:
