@@ -19,6 +19,7 @@ from lance.file import LanceFileReader
 from tests.crashes import kill_at
 from tests.merge.test_waves import Elsewhere, Stuttering
 from tests.storage.s3 import S3Endpoint, s3_endpoint
+from tests.test_clones import CLONES
 
 import weir
 from weir.base import early_segments, key_index
@@ -58,12 +59,11 @@ def make_small(change: Callable[[Any, str, Any], None]) -> None:
     change(early_segments, "_ROWS_PER_SEGMENT", 10)
 
 
-def new_table(uri: str, kind: str = "integer", shards: int = 4, **options: Any) -> weir.Table:
+def new_table(uri: str, kind: str = "integer", **options: Any) -> weir.Table:
     type_, _ = KEYS[kind]
     schema = pa.schema([pa.field("id", type_, nullable=False), ("value", pa.string())])
-    return weir.create(
-        uri, schema, primary_key="id", shard_by=weir.bucket("id", shards), fsync=False, **options
-    )
+    options.setdefault("fsync", kind == "text")
+    return weir.create(uri, schema, primary_key="id", shard_by=weir.bucket("id", 4), **options)
 
 
 def write(table: weir.Table, numbers: Sequence[int], value: str, kind: str = "integer") -> None:
@@ -337,6 +337,27 @@ def test_several_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     check(table)
     assert unreferenced(base_of(table)) == set()
     assert table.scan().count() == 60
+
+
+@pytest.mark.parametrize("make", CLONES)
+def test_clones_and_branches(
+    tmp_path: Path, make: Callable[[weir.Table, Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their fragments and segments are in several places."""
+    original = new_table(str(tmp_path / "t"))
+    write(original, range(40), "first")
+    merge(original)
+    clone = weir.open(make(original, tmp_path / "clone"), fsync=False)
+    for number, numbers in enumerate((range(20, 80), range(70, 120))):
+        write(clone, numbers, f"{number}")
+        refuse_to_build(monkeypatch)
+        merge(clone)
+        assert clone.scan().count() == numbers.stop
+        assert clone.get(list(range(200))).num_rows == numbers.stop
+        assert base_of(clone).dataset.to_table(filter="id IN (5, 25, 75)").num_rows == 3
+    assert clone.maintenance.verify().passed
+    assert unreferenced(base_of(clone)) == set()
+    assert original.scan().count() == 40
 
 
 def test_on_an_object_store(s3_endpoint: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

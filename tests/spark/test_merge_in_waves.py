@@ -18,6 +18,7 @@ from tests.spark.test_runner_losses import BEFORE_THE_ANSWER, LosingRunner
 
 import weir
 import weir.merge.commit
+from weir.base import early_segments
 from weir.engine.runner import ThreadRunner
 from weir.errors import RunnerError
 from weir.merge import new_rows, replaced_rows
@@ -56,6 +57,7 @@ def test_executors_merge_one_table_together(
     monkeypatch.setattr(replaced_rows, "ROWS_PER_LOOK", 1)
     monkeypatch.setattr(weir.merge.commit, "_ROWS_TO_DIVIDE", 1)
     monkeypatch.setattr(weir.merge.commit, "ROWS_PER_NEW_FRAGMENT", 1)
+    monkeypatch.setattr(early_segments, "_LEAST_ROWS", 1)
     table = new_table(tmp_path, KEY_KINDS[kind])
     table.maintenance.recover()
     twin = copy_of(table, tmp_path / "twin")
@@ -63,7 +65,7 @@ def test_executors_merge_one_table_together(
     runner = Watched(spark)
     report = table.maintenance.merge(runner=runner)
     assert runner.tasks["write_new_rows"] == report.shards
-    assert runner.tasks["delete_replaced_rows"] >= 1
+    assert runner.tasks["delete_or_index"] >= 2
     assert "run_merge_group" not in runner.tasks
     by_threads = twin.maintenance.merge(runner=ThreadRunner(), divided=False)
     assert (report.generations, report.rows_upserted, report.rows_deleted) == (

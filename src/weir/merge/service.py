@@ -25,7 +25,7 @@ from weir.base.table import BaseTable
 from weir.engine.concurrent_map import Wave
 from weir.engine.logs import get_logger
 from weir.engine.runner import Runner, ThreadRunner, is_distributed
-from weir.errors import ConflictError
+from weir.errors import ConflictError, WeirError
 from weir.format.index_details import IndexDetails
 from weir.format.shard_manifest import ShardManifest
 from weir.format.unknown_fields import has_unknown_fields
@@ -262,7 +262,11 @@ def _index_and_publish(
     used = set() if segments is None else set(segments.files)
     in_vain = [path for one in early for path in one.files if path not in used]
     if in_vain:
-        base.store.delete(in_vain)
+        try:
+            base.store.delete(in_vain)
+        except WeirError as error:
+            # The library's cleanup deletes it some day.
+            _log.warning("merge.left_behind", where=base.uri, files=len(in_vain), error=str(error))
     if segments is not None:
         with suppress(ConflictError):
             short = wave.was_short()
