@@ -102,9 +102,19 @@ class LayeredTable:
         WrongAnswerError
             Saying who read what.
         """
+        self.check_range(who, 0, len(self.source_of), rows)
+
+    def check_range(self, who: str, first: int, count: int, rows: pa.Table) -> None:
+        """Compare the ids and labels of a scan of some ids, that follow each other, with what was written.
+
+        Raises
+        ------
+        WrongAnswerError
+            Saying who read what.
+        """
         ids = rows.column("id").to_numpy()
         order = np.argsort(ids)
-        expected = np.flatnonzero(self.source_of)
+        expected = first + np.flatnonzero(self.source_of[first : first + count])
         if not np.array_equal(ids[order], expected):
             raise WrongAnswerError(
                 f"{who} read {len(ids):,} rows, {len(np.unique(ids)):,} of them distinct; "

@@ -128,6 +128,19 @@ def test_rows_are_chosen_among_the_live_ones(
     assert [one["text"] for one in found.to_pylist()] == [model[number]["text"] for number in seen]
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("first", [None, *TOTAL, *OTHERS])
+def test_what_is_kept_of_one_scan_is_right_for_others(
+    table: weir.Table, model: dict[int, dict[str, Any]], first: str | None
+) -> None:
+    default_context().cache.clear()
+    for condition in (first, None, *TOTAL, first, *OTHERS):
+        found = table.scan(["id", "value", "text"], filter=condition).to_table().column("id").to_pylist()
+        assert sorted(found) == wanted(model, condition)
+        found = table.scan(["id"], filter=condition).to_table().column("id").to_pylist()
+        assert sorted(found) == wanted(model, condition)
+
+
 @pytest.fixture
 def lists(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return whether each scan that was begun has passed a block list to the library."""

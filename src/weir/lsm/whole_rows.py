@@ -17,7 +17,7 @@ from lance.fragment import FragmentMetadata
 
 from weir.errors import CorruptionError
 
-__all__ = ["whole_rows"]
+__all__ = ["are_plain", "whole_rows"]
 
 RowIds = npt.NDArray[np.uint64]
 
@@ -56,7 +56,7 @@ def whole_rows(
     CorruptionError
         Its file has another number of rows than the manifest says.
     """
-    fragment = _only_file(dataset) if is_local and columns and _are_plain(dataset.schema, columns) else None
+    fragment = _only_file(dataset) if is_local and columns and are_plain(dataset.schema, columns) else None
     if fragment is not None:
         where = f"{dataset.uri}/{_DATA}/{fragment.files[0].path}"
         return _read(LanceFileReader(where, columns=list(columns)), columns, fragment, where)
@@ -78,7 +78,7 @@ def _read(
     return rows.select(list(columns)), np.arange(first, first + rows.num_rows, dtype=np.uint64)
 
 
-def _are_plain(schema: pa.Schema, columns: Sequence[str]) -> bool:
+def are_plain(schema: pa.Schema, columns: Sequence[str]) -> bool:
     """Whether columns are in a file as they are read: JSON, for one, is stored in another form."""
     fields = [schema.field(name) for name in columns]
     return all(

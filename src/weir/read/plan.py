@@ -25,8 +25,10 @@ from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import DeletionMask, without_places
 from weir.lsm.filters import matching_rows, named_columns
+from weir.lsm.plain_filter import plain_matches
 from weir.lsm.read_along import MOST_BYTES
 from weir.lsm.strategy import TermStrategy
+from weir.lsm.whole_rows import are_plain
 from weir.read.begun_scan import BATCH_ROWS, BegunScan
 from weir.storage.interface import ObjectStore
 
@@ -81,8 +83,8 @@ class DatasetTask:
     is_total : bool, default False
         Whether the filter has a value for every row, also for dead ones.
     remembered : hashable, optional
-        Under what its rows are kept in the cache of the process, of a small source: a scan of few rows takes
-        no time but that of its beginning.
+        Under what its live rows are kept in the cache of the process, of a small source: a scan of few rows
+        takes no time but that of its beginning.
     """
 
     label: str
@@ -158,9 +160,7 @@ class DatasetTask:
             found = list(self._live_rows(columns, with_row_id=True, batch_size=BATCH_ROWS))
             if found:
                 return pa.Table.from_batches(found)
-            return (
-                self.source.opened().scanner(list(columns), with_row_id=True).projected_schema.empty_table()
-            )
+            return self._nothing(columns, with_row_id=True)
 
     def split(self, rows: int) -> Iterator[tuple[DatasetTask, int]]:
         """Yield tasks that together read the same rows, each with its number of rows.
@@ -301,6 +301,9 @@ class DatasetTask:
 
     def table(self, limit: int | None = None) -> pa.Table:
         """Return the rows, at most ``limit``."""
+        known = self._known_rows()
+        if known is not None:
+            return known.slice(0, limit if limit is not None else self.limit)
         batches = list(self.batches(limit))
         if batches:
             rows = pa.Table.from_batches(batches)
@@ -309,19 +312,43 @@ class DatasetTask:
             return rows
         if self.resolution is not None:
             return self.resolution.select(self.columns).schema.empty_table()
-        return self._scanner(0).projected_schema.empty_table()
+        return self._nothing(self.columns)
+
+    def _nothing(self, columns: Sequence[str], *, with_row_id: bool = False) -> pa.Table:
+        """Return no rows, of some columns."""
+        dataset = self.source.opened()
+        if columns and not with_row_id and are_plain(dataset.schema, columns):
+            return pa.schema([dataset.schema.field(name) for name in columns]).empty_table()
+        # It takes the library as long as a scan to say what columns there are.
+        scanner = dataset.scanner(columns=list(columns), with_row_id=with_row_id or not columns)
+        return scanner.projected_schema.empty_table()
 
     def _known_rows(self) -> pa.Table | None:
-        """Return the rows, if they are in the cache."""
+        """Return the rows, if they are in the cache, or of a small source whose columns are kept there."""
         # Missing files, as after restoring a backup, must not be shown.
         if self.remembered is None or not self.columns or self.source.is_gone:
             return None
+        if self.filter is not None:
+            return self._filtered_in_memory(self.filter)
         known = self.source.engine.cache.get((self.remembered, self.columns))
         return known if isinstance(known, pa.Table) else None
 
+    def _filtered_in_memory(self, filter: str) -> pa.Table | None:
+        """Return the rows, found among all live ones, which are read once; None if a filter is not plain."""
+        schema = self.source.opened().schema
+        named = named_columns(filter, schema)
+        if plain_matches(pa.Table.from_pylist([{}], pa.schema(map(schema.field, named))), filter) is None:
+            return None
+        whole = replace(self, columns=tuple(dict.fromkeys([*self.columns, *named])), filter=None, limit=None)
+        rows = whole.table()
+        matching = plain_matches(rows.select(named), filter)
+        rows = rows.select(list(self.columns))
+        return rows.slice(0, 0) if matching is None else rows.take(pa.array(matching))
+
     def remember(self, rows: pa.Table) -> None:
         """Keep all its rows in the cache, if they are few."""
-        if self.remembered is not None and self.columns and rows.nbytes <= MOST_BYTES:
+        is_whole = self.filter is None and self.limit is None
+        if self.remembered is not None and is_whole and self.columns and rows.nbytes <= MOST_BYTES:
             self.source.engine.cache.put((self.remembered, self.columns), rows, rows.nbytes)
 
     def count(self) -> int:

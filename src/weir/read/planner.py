@@ -23,6 +23,7 @@ from weir.lsm.key_reads import must_read_keys, read_keys
 from weir.lsm.keys import KeySet
 from weir.lsm.levels import Level, LiveRows, ShardLevels
 from weir.lsm.log_tail import TailRun
+from weir.lsm.read_along import is_read_along
 from weir.lsm.strategy import TermStrategy, choose_strategies
 from weir.lsm.total_filter import is_total
 from weir.read.begun_scan import BegunScan
@@ -259,7 +260,7 @@ class ScanPlanner:
             strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
             resolution=resolution,
             is_total=asked.is_total(base.schema, level.mask),
-            remembered=level.rows_key if asked.is_plain and resolution is None else None,
+            remembered=level.rows_key if resolution is None and asked.is_kept(source) else None,
         )
 
 
@@ -282,6 +283,12 @@ class _Asked:
     def is_read(self) -> bool:
         """Whether all rows will be read, and counted at least."""
         return self.is_plain and self.purpose is not Purpose.EXPLAIN
+
+    def is_kept(self, source: Generation) -> bool:
+        """Whether the rows of a generation, from which those that match are chosen, may be kept in memory."""
+        if self.filter is None:
+            return self.is_plain
+        return is_read_along(source, [*self.columns, *named_columns(self.filter, source.columns.schema)])
 
     def is_total(self, schema: pa.Schema, mask: DeletionMask) -> bool:
         """Whether it is certain, and worth knowing, that the filter has a value for every row."""
