@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from tests.spark.service_tables import KEY_KINDS, base_state, copy_of, live_rows, new_table
 
 import weir
+from weir.base import early_segments
 from weir.engine import failpoint
 from weir.engine.runner import Runner, ThreadRunner
 from weir.spark import SparkRunner
@@ -36,6 +37,8 @@ EXECUTOR = "executor"
 
 class LosingRunner:
     """Runs tasks on Spark, and has one of each function lose its process, once."""
+
+    is_distributed = SparkRunner.is_distributed
 
     def __init__(self, spark: SparkSession, marks: Path, function: str, place: str) -> None:
         self._runner = SparkRunner(spark)
@@ -103,6 +106,12 @@ def merge_in_waves(table: weir.Table, runner: Runner) -> None:
     table.maintenance.merge(runner=runner, divided=True)
 
 
+def merge_and_index(table: weir.Table, runner: Runner) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(early_segments, "_LEAST_ROWS", 1)
+        merge_in_waves(table, runner)
+
+
 def compact(table: weir.Table, runner: Runner) -> None:
     table.maintenance.compact(rows_per_fragment=100, runner=runner)
 
@@ -133,6 +142,8 @@ LOSSES: list[tuple[Service, Service, str, str]] = [
     (nothing, merge_in_waves, "write_new_rows", EXECUTOR),
     (nothing, merge_in_waves, "delete_replaced_rows", "merge.before_deletions"),
     (nothing, merge_in_waves, "delete_replaced_rows", BEFORE_THE_ANSWER),
+    (nothing, merge_and_index, "delete_or_index", BEFORE_THE_ANSWER),
+    (nothing, merge_and_index, "delete_or_index", EXECUTOR),
     (nothing, recover, "recover_shard", "claim.between_lease_and_epoch"),
     (nothing, recover, "recover_shard", "claim.between_epoch_and_fence"),
     (nothing, recover, "recover_shard", "flush.before_manifest"),
