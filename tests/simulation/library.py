@@ -605,6 +605,10 @@ class _Scanner:
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
 
+    @property
+    def projected_schema(self) -> pa.Schema:
+        return self._rows.schema
+
     def to_table(self) -> pa.Table:
         return self._rows
 
