@@ -68,6 +68,17 @@ def test_it_is_done_once_under_a_key(served: Served, name: str) -> None:
     assert [row["id"] for row in found] == ["b"]
 
 
+def test_a_key_stands_for_the_parameters_too(served: Served, name: str) -> None:
+    body = stream(pa.table({"id": [1], "vector": vectors([[1, 0]])}))
+    path, headers = f"/v2/namespaces/{name}", {**_MEDIA, "idempotency-key": name}
+    with served.http() as http:
+        for _ in range(2):
+            done = http.post(f"{path}?distance_metric=cosine_distance", content=body, headers=headers)
+            assert done.json()["rows_upserted"] == 1, done.text
+        other = http.post(f"{path}?distance_metric=euclidean_squared", content=body, headers=headers)
+        assert other.status_code == 422
+
+
 _GOOD = pa.table({"id": [1, 2], "vector": vectors([[1, 0], [0, 1]])})
 
 

@@ -71,6 +71,8 @@ class _Calls:
         if source is not None:
             return await self._copy(namespace, source, call)
         key = request.headers.get("idempotency-key")
+        # What a key stands for: of Arrow the address has part of the write.
+        asked = b"?".join([request.scope["query_string"], raw]) if is_arrow and key is not None else raw
 
         def parsed() -> Write:
             if is_arrow:
@@ -91,11 +93,11 @@ class _Calls:
             service.check_backlog(namespace)
             if key is None:
                 return write, namespace.write(write)
-            return write, service.idempotent.write(namespace, write, call.key.id, key, raw)
+            return write, service.idempotent.write(namespace, write, call.key.id, key, asked)
 
         if len(raw) <= _SMALL_BYTES:
             write = parsed()
-            one = write if key is None else KeyedWrite(write, call.key.id, key, raw)
+            one = write if key is None else KeyedWrite(write, call.key.id, key, asked)
             written = await service.write(namespace, one)
         else:
             write, written = await service.run(done)
