@@ -10,7 +10,7 @@ import re
 
 import pyarrow as pa
 
-__all__ = ["filter_form"]
+__all__ = ["NO_CODE", "filter_form"]
 
 _LONGEST = 4_000
 """Length of a filter in characters from which it is its own form."""
@@ -32,8 +32,9 @@ _DIGITS_OF_INT32 = 9
 _STARTS_AS_A_WORD = re.compile(r"'[A-Za-z]")
 """Texts that are no number, however they are read."""
 
-_NO_CODE = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/)""", re.DOTALL)
+NO_CODE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 """Texts, quoted names and comments. A quotation mark that is doubled ends one and begins another."""
+_IN_PARTS = re.compile(f"({NO_CODE.pattern})", re.DOTALL)
 _LONG_NUMBER = re.compile(r"(?<![\w.])[1-8]\d{18}(?![\w.])")
 """Whole numbers of nineteen digits that are within 64 bits, as ids of events are."""
 _ANY_LONG = "1" + "0" * 18
@@ -64,7 +65,7 @@ def filter_form(text: str, schema: pa.Schema) -> str:
         return form
     if _LONG_NUMBER.search(text) is None:
         return text
-    parts = _NO_CODE.split(text)
+    parts = _IN_PARTS.split(text)
     return "".join(part if at % 2 else _LONG_NUMBER.sub(_ANY_LONG, part) for at, part in enumerate(parts))
 
 

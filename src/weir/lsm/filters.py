@@ -18,7 +18,7 @@ import pyarrow as pa
 from weir.errors import FilterError
 from weir.format.unsliced import unsliced
 from weir.indexing.library_message import library_message
-from weir.lsm.filter_form import filter_form
+from weir.lsm.filter_form import NO_CODE, filter_form
 from weir.lsm.fitted_filter import fitted_filter
 from weir.lsm.plain_filter import plain_matches
 from weir.schema.sql_nesting import refuse_deep
@@ -28,9 +28,6 @@ __all__ = ["check_filter", "is_of_a_filter", "matching_rows", "named_columns", "
 _FAILED_ON_A_ROW = "Error applying filter expression"
 # A condition that is an aggregate and nothing else passes on a table without rows, as it is checked.
 _NOT_OF_A_ROW = "Physical plan does not support logical expression"
-
-_NO_CODE = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
-"""Texts, quoted names and comments. A quotation mark that is doubled ends one and begins another."""
 
 _NAMES = re.compile(r"""'[^']*'|"([^"]*)"|`([^`]*)`|(\w+)""")
 """Texts, and in groups what may be names: in quotation marks they are taken as a whole."""
@@ -80,7 +77,7 @@ def _check(serialized: bytes, text: str) -> None:
 
 def _closes_too_much(text: str) -> bool:
     depth = 0
-    for mark in re.findall(r"[()]", _NO_CODE.sub(" ", text)):
+    for mark in re.findall(r"[()]", NO_CODE.sub(" ", text)):
         depth += 1 if mark == "(" else -1
         if depth < 0:
             return True

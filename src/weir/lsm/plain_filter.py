@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import DataFrame, Expr
+from datafusion import Expr
 
-from weir.sharding.sql import parse, session
+from weir.sharding.sql import empty_frame, parse
 
 __all__ = ["plain_matches"]
 
@@ -74,16 +74,10 @@ def plain_matches(rows: pa.Table, text: str) -> npt.NDArray[np.int64] | None:
 def _condition(columns: tuple[tuple[str, pa.DataType], ...], text: str) -> Expr | None:
     """Return a filter, read once for all sources of a scan; None if it is not a plain one."""
     try:
-        condition = parse(_empty_frame(columns), text)
+        condition = parse(empty_frame(columns), text)
     except ValueError:
         return None
     return condition if _is_plain(condition, pa.schema(list(columns))) else None
-
-
-@lru_cache(64)
-def _empty_frame(columns: tuple[tuple[str, pa.DataType], ...]) -> DataFrame:
-    # Without a name: under one, the session would keep it for as long as the process lives.
-    return session().read_batches([pa.RecordBatch.from_pylist([], schema=pa.schema(list(columns)))])
 
 
 def _is_plain(condition: Expr, schema: pa.Schema) -> bool:

@@ -16,7 +16,7 @@ from datafusion import DataFrame, Expr
 from weir.errors import FilterError
 from weir.lsm.filters import named_columns
 from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
-from weir.sharding.sql import parse, session
+from weir.sharding.sql import empty_frame, parse
 
 __all__ = ["is_total"]
 
@@ -65,17 +65,11 @@ def _is_total(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> bool:
 
 
 def _is_total_when_parsed(text: str, schema: pa.Schema) -> bool:
-    frame = _empty_frame(tuple((field.name, field.type) for field in schema))
+    frame = empty_frame(tuple((field.name, field.type) for field in schema))
     try:
         return _never_fails(parse(frame, text), frame)
     except Exception:  # DataFusion raises nothing more specific
         return False
-
-
-@lru_cache(maxsize=64)
-def _empty_frame(columns: tuple[tuple[str, pa.DataType], ...]) -> DataFrame:
-    # Without a name: under one, the session would keep it for as long as the process lives.
-    return session().read_batches([pa.RecordBatch.from_pylist([], schema=pa.schema(columns))])
 
 
 def _never_fails(condition: Expr, frame: DataFrame) -> bool:

@@ -108,14 +108,16 @@ class DatasetTask:
     def _scanner(self, limit: int | None) -> lance.LanceScanner:
         dataset = self.source.opened()
         return dataset.scanner(
-            columns=asked_columns(dataset, self.columns), with_row_id=not self.columns, **self._options(limit)
+            columns=asked_columns(dataset, self.columns),
+            with_row_id=not self.columns,
+            row_addr_blocklist=self.mask.serialized,
+            **self._options(limit),
         )
 
     def _options(self, limit: int | None) -> dict[str, Any]:
         return {
             "filter": self.filter,
             "limit": limit,
-            "row_addr_blocklist": self.mask.serialized,
             "fragments": self._scanned_fragments(),
         }
 
@@ -136,7 +138,6 @@ class DatasetTask:
         dataset = self.source.opened()
         options, with_row_id = {**self._options(limit), **others}, with_row_id or not columns
         if self._reads_dead_rows and (limit is None or limit <= _FEW_ROWS):
-            options["row_addr_blocklist"] = None
             if limit is None:
                 read = scanned_batches(dataset, columns, with_row_id=True, **options)
                 yield from (self.mask.remove_from(batch, with_row_id=with_row_id) for batch in read)
@@ -149,6 +150,7 @@ class DatasetTask:
                 yield from pa.Table.from_batches(live).slice(0, limit).to_batches() if live else ()
                 return
             options = {**self._options(limit), **others}
+        options["row_addr_blocklist"] = self.mask.serialized
         yield from scanned_batches(dataset, columns, with_row_id=with_row_id, **options)
 
     def first_columns(self, columns: Sequence[str]) -> pa.Table:

@@ -84,6 +84,7 @@ class Upkeep:
                     # The storage does not answer: the next round goes on.
                     _log.warning("upkeep failed", exc_info=error)
                 except Exception:
+                    # Of a kind that nobody expects. Ended, this thread would leave all namespaces unmerged.
                     _log.exception("upkeep failed")
 
     def _look_after_own(self) -> None:

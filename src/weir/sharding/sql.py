@@ -5,11 +5,12 @@ Names are case-sensitive, as in Lance, and rows keep their order.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
+import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext
 
-__all__ = ["parse", "session", "why_not_of_a_row", "why_unstable"]
+__all__ = ["empty_frame", "parse", "session", "why_not_of_a_row", "why_unstable"]
 
 _FORMS = frozenset(
     {
@@ -38,6 +39,13 @@ def _stable_functions() -> frozenset[str]:
     names = rows.to_arrow_table().column(0).to_pylist()
     # The version of DataFusion is the same for a whole process, but not for ever.
     return frozenset(names) - {"version"}
+
+
+@lru_cache(64)
+def empty_frame(columns: tuple[tuple[str, pa.DataType], ...]) -> DataFrame:
+    """Return a frame without rows, against which expressions over some columns are parsed."""
+    # Without a name: under one, the session would keep it for as long as the process lives.
+    return session().read_batches([pa.RecordBatch.from_pylist([], schema=pa.schema(list(columns)))])
 
 
 def parse(frame: DataFrame, text: str) -> Expr:
