@@ -149,6 +149,33 @@ def test_ranges_and_lists_mean_what_they_say(
     )
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_nanoseconds_are_not_dropped(zone: str | None) -> None:
+    at = 1_767_225_600 * 10**9
+    rows = pa.table({"t": pa.array([at, at + 1, at + 999, at + 1000]).cast(pa.timestamp("ns", zone))})
+    first, last = "'2026-01-01 00:00:00.000000001'", "'2026-01-01 00:00:00.000000999'"
+    for text, expected in {
+        f"t = {first}": [1],
+        f"t < {last}": [0, 1],
+        f"t BETWEEN {first} AND {last}": [1, 2],
+        f"t NOT IN ({first}, '2026-01-01')": [2, 3],
+    }.items():
+        assert matching_rows(rows, text).tolist() == expected, text
+
+
+def test_a_time_of_microseconds_is_so_in_every_source(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("t", pa.timestamp("ns"))])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", maintenance="off")
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "t": datetime(2026, 1, 1)}])
+        for step in (writer.flush, table.maintenance.merge, None):
+            # To Lance, whose meaning a filter has, a typed literal has no nanoseconds.
+            found = weir.open(table.uri).scan(filter="t = timestamp '2026-01-01 00:00:00.000000001'")
+            assert found.count() == found.to_table().num_rows == 1
+            if step is not None:
+                step()
+
+
 @given(literals(), st.booleans())
 def test_null_in_a_list_leaves_the_rows_that_equal_another(one: tuple[str, str, Any], first: bool) -> None:
     column, literal, value = one

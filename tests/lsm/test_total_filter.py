@@ -69,6 +69,9 @@ def test_comparisons_are_total(text: str) -> None:
         "CAST(id AS TINYINT) > 5",
         "id / small > 3",
         "id + 1 > 3",
+        # Looked at for the rows alone for which the first part is true.
+        "id > 5 AND id > 1 / 0",
+        "id > 5 AND at > to_timestamp('0001-01-01 00:00:00')",
         # What can be seen to be true of no row the library evaluates all the same.
         "id = 0 AND abs(small) = 0 AND id IN (7)",
         # Which of the two is made what the other is, is the library's to say.

@@ -150,6 +150,7 @@ def test_float32_literals_are_read_both_ways() -> None:
         ("NAME = 'a'", "No field named"),
         ("\"Name\" = 'a'", "double quotes"),
         ('Name = "a"', "double quotes"),
+        ("ts = timestamp '2024-01-01 00:00:00.000000001'", "microseconds"),
         ("id = 3; DROP TABLE t", "Expected: end of expression"),
         ("ts = 0", "Cannot infer common argument type"),
     ],

@@ -483,10 +483,12 @@ def _instants(kind: pa.DataType) -> _Grid:
             return Decimal(value.value) * per_second / _PER_SECOND[unit]
 
     def write(steps: int) -> str:
-        if kind.tz is None:
+        if kind.tz is None and kind.unit != "ns":
             text = pa.scalar(steps, pa.int64()).cast(pa.timestamp(kind.unit)).cast(pa.string()).as_py()
             return f"timestamp '{text}'"
-        return f"arrow_cast({steps}, 'Timestamp({_UNITS[kind.unit]}, Some(\"UTC\"))')"
+        # Of a text Lance keeps microseconds.
+        zone = "None" if kind.tz is None else 'Some("UTC")'
+        return f"arrow_cast({steps}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
 
     bound = (1 << 63) - 1
     return _Grid(-bound, bound, read, write, False, "time")

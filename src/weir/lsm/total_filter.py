@@ -32,6 +32,8 @@ _OF_CONDITIONS = frozenset(
     {*("IsFalse", "IsNotFalse", "IsNotTrue", "IsNotUnknown", "IsTrue", "IsUnknown", "Not")}
 )
 _OF_ANYTHING = frozenset({"IsNotNull", "IsNull"})
+_OF_CONSTANTS = frozenset({"Cast", "Negative", "arrow_cast", "-"})
+"""What literals are written with; a cast that fails does so for the filter as a whole."""
 
 
 def is_total(text: str, schema: pa.Schema) -> bool:
@@ -103,13 +105,20 @@ def _is_of_one_kind(comparison: Expr, operands: list[Expr], frame: DataFrame) ->
 
 
 def _is_constant(expression: Expr) -> bool:
+    """Whether an expression is a value that fails nowhere, or before any row is read.
+
+    ``1 / 0`` fails on the first row that it is looked at for, which may be a dead one.
+    """
     left = [expression]
     while left:
         one = left.pop()
-        if one.variant_name() == "Column":
+        form = one.variant_name()
+        if form == "Literal":
+            continue
+        operator = one.rex_call_operator() if form in ("BinaryExpr", "ScalarFunction") else form
+        if operator not in _OF_CONSTANTS:
             return False
-        if one.variant_name() != "Literal":
-            left += one.rex_call_operands()
+        left += one.rex_call_operands()
     return True
 
 

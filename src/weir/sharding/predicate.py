@@ -90,6 +90,7 @@ NEVER = AnyOf(())
 """A condition that is true nowhere."""
 
 _TEXT = re.compile("'(?:[^']|'')*'")
+_NANOSECONDS = re.compile(r":[0-9]{2}\.[0-9]{7}")
 _DEEPEST = 25
 """Levels, or tens of conditions in a row, beyond which reading a filter costs more than pruning may save."""
 
@@ -117,9 +118,12 @@ def read_filter(text: str, schema: pa.Schema) -> Predicate:
     >>> read_filter("id >= 3 AND id < 9", pa.schema([("id", pa.int32())])).parts[1].values.upper
     8
     """
-    if '"' in _TEXT.sub("", text):
+    code = _TEXT.sub("", text)
+    if '"' in code:
         # Lance takes "x" for text, DataFusion for a column.
         raise ValueError("double quotes are read differently by Lance and by DataFusion")
+    if _NANOSECONDS.search(text) and "timestamp" in code.lower():
+        raise ValueError("of a TIMESTAMP Lance keeps microseconds, DataFusion nanoseconds")
     return _read_filter(text, schema.serialize().to_pybytes())
 
 
