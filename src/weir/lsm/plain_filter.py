@@ -82,9 +82,15 @@ def _condition(columns: tuple[tuple[str, pa.DataType], ...], text: str) -> Expr 
 
 def _is_plain(condition: Expr, schema: pa.Schema) -> bool:
     left = [(condition, 0)]
+    listed: list[str] = []
+    is_negated = False
     while left:
         one, depth = left.pop()
         form = one.variant_name()
+        if form == "InList":
+            listed.append(str(one.rex_call_operands()[0]))
+            is_negated = is_negated or one.to_variant().negated()
+        is_negated = is_negated or form == "Not"
         operator = one.rex_call_operator() if form == "BinaryExpr" else ""
         if form == "Not" or operator in _LOGIC:
             if depth > _DEEPEST:
@@ -93,7 +99,8 @@ def _is_plain(condition: Expr, schema: pa.Schema) -> bool:
             left += [(part, depth + 1) for part in parts]
         elif not _is_plain_part(one, form, schema):
             return False
-    return True
+    # To the library ``n NOT IN (1) OR n NOT IN (2)`` is true of null too.
+    return not is_negated or len(set(listed)) == len(listed)
 
 
 def _is_plain_part(part: Expr, form: str, schema: pa.Schema) -> bool:
