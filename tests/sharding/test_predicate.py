@@ -4,8 +4,11 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from weir.sharding.predicate import ANYTHING, NEVER, AllOf, AnyOf, Place, Predicate, Where, read_filter
+from weir.sharding.sql import session
 from weir.sharding.value_set import NOT_NULL, ONLY_NULL, ValueSet
 
 SCHEMA = pa.schema(
@@ -181,3 +184,57 @@ def test_deep_filters_do_not_break_the_process() -> None:
     condition = "(" * 5_000 + "id = 5" + ")" * 5_000
     with pytest.raises((ValueError, RecursionError)):
         read_filter(condition, SCHEMA)
+
+
+PLAIN_ROWS = pa.record_batch(
+    {"n": [None, -1, 0, 1, 2, 3, 2**62, 0], "name": ["a", None, "", "a", "b", "ba", "'", None]}
+)
+_NUMBERS = st.sampled_from(["-1", "0", "1", "2", "3", str(2**62)])
+_TEXTS = st.sampled_from(["''", "'a'", "'b'", "'ba'", "''''"])
+_OPERATORS = st.sampled_from(["=", "<>", "!=", "<", "<=", ">", ">="])
+
+
+def _plain(column: str, values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    negation = st.sampled_from(["", "NOT "])
+    return st.one_of(
+        st.builds(f"{column} {{}} {{}}".format, _OPERATORS, values),
+        st.builds(f"{column} {{}}BETWEEN {{}} AND {{}}".format, negation, values, values),
+        st.builds(
+            lambda sign, some: f"{column} {sign}IN ({', '.join(some)})",
+            negation,
+            st.lists(values, min_size=1, max_size=5),
+        ),
+    )
+
+
+_PLAIN = st.recursive(
+    _plain("n", _NUMBERS) | _plain("`name`", _TEXTS),
+    lambda part: st.builds("({} {} {})".format, part, st.sampled_from(["AND", "OR"]), part),
+    max_leaves=6,
+)
+
+
+def _holds(predicate: Predicate, row: dict[str, int | str | None]) -> bool:
+    if isinstance(predicate, Where):
+        value = row[predicate.place.column]
+        known = value.encode() if isinstance(value, str) else value
+        return predicate.values.null if known is None else predicate.values.holds(known)
+    if isinstance(predicate, AllOf):
+        return all(_holds(part, row) for part in predicate.parts)
+    return not isinstance(predicate, AnyOf) or any(_holds(part, row) for part in predicate.parts)
+
+
+@given(_PLAIN)
+@example("n NOT BETWEEN 2 AND 0")
+@example("n = 1 AND n = 2")
+@example("n IN (1, 2) OR n IN (2, 3) OR n > 2")
+@example("n NOT IN (1) OR n NOT IN (2)")
+def test_comparisons_with_literals_are_read_exactly(condition: str) -> None:
+    frame = session().read_batch(PLAIN_ROWS)
+    expected = frame.filter(frame.parse_sql_expr(condition)).to_pylist()
+    predicate = read_filter(condition, PLAIN_ROWS.schema)
+    found = [row for row in PLAIN_ROWS.to_pylist() if _holds(predicate, row)]
+    if "NOT IN" in condition:
+        assert all(row in found for row in expected)
+    else:
+        assert found == expected

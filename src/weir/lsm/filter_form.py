@@ -10,6 +10,8 @@ import re
 
 import pyarrow as pa
 
+from weir.sharding.sql import named_fields
+
 __all__ = ["NO_CODE", "filter_form"]
 
 _LONGEST = 4_000
@@ -71,6 +73,7 @@ def filter_form(text: str, schema: pa.Schema) -> str:
 
 def _plain_form(text: str, schema: pa.Schema) -> str | None:
     """Return the form of a filter of comparisons of columns with literals; None if there is more to it."""
+    columns = dict(named_fields(text, schema))
     parts: list[tuple[str, str]] = []
     types: set[pa.DataType] = set()
     at, follows_operand = 0, False
@@ -88,10 +91,9 @@ def _plain_form(text: str, schema: pa.Schema) -> str | None:
         if follows_operand and (is_operand or part == "("):
             return None
         if is_operand and kind in ("word", "quoted"):
-            name = found.group(kind)
-            if name not in schema.names:
+            if found.group(kind) not in columns:
                 return None
-            types.add(schema.field(name).type)
+            types.add(columns[found.group(kind)])
         follows_operand = is_operand or part == ")"
     has_numbers = any(kind == "number" for kind, _ in parts)
     if not types <= _TEXTS | _NUMBERS | (set() if has_numbers else {pa.bool_()}):

@@ -22,6 +22,7 @@ from weir.lsm.filter_form import NO_CODE, filter_form
 from weir.lsm.fitted_filter import fitted_filter
 from weir.lsm.plain_filter import plain_matches
 from weir.schema.sql_nesting import refuse_deep
+from weir.sharding.sql import named_fields
 
 __all__ = ["check_filter", "is_of_a_filter", "matching_rows", "named_columns", "reason"]
 
@@ -104,8 +105,7 @@ def named_columns(text: str | None, schema: pa.Schema) -> list[str]:
     """
     if text is None:
         return []
-    lowered = text.lower()
-    return [name for name in schema.names if name.lower() in lowered]
+    return [name for name, _ in named_fields(text, schema)]
 
 
 def _evaluate(rows: pa.Table, text: str, *, as_condition: str | None = None) -> npt.NDArray[np.int64]:

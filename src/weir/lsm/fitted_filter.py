@@ -25,6 +25,7 @@ from weir.errors import FilterError
 from weir.format.plain_keys import stored_type
 from weir.schema.uuid_text import UUID_TEXT
 from weir.schema.zone_clocks import instants_shown
+from weir.sharding.sql import named_fields
 
 __all__ = ["fitted_filter"]
 
@@ -70,8 +71,7 @@ def fitted_filter(text: str, schema: pa.Schema) -> str:
     >>> fitted_filter("n BETWEEN 1.5 AND 7", schema)
     '(n > 1 AND n <= 7)'
     """
-    lowered = text.lower()
-    columns = tuple((field.name, field.type) for field in schema if field.name.lower() in lowered)
+    columns = named_fields(text, schema)
     if not any(_may_fit(kind) for _, kind in columns):
         return text
     return _fitted(text, columns)

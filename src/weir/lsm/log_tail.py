@@ -78,8 +78,12 @@ class TailRun:
     def rows(self) -> pa.Table:
         """Every row, tombstones included, in write order. They have no field ids any more."""
         batches: list[pa.RecordBatch] = []
+        schema = columns = None
         for item in self.entries:
-            columns = resolve(item.entry.schema, self._schema)
+            # Most often the object of the entry before.
+            if columns is None or item.entry.schema is not schema:
+                schema = item.entry.schema
+                columns = resolve(schema, self._schema)
             if columns.is_identity:
                 batches += item.entry.batches
                 continue

@@ -14,9 +14,9 @@ import pyarrow as pa
 from datafusion import DataFrame, Expr
 
 from weir.errors import FilterError
-from weir.lsm.filters import named_columns
+from weir.lsm.filter_form import filter_form
 from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
-from weir.sharding.sql import empty_frame, parse
+from weir.sharding.sql import empty_frame, named_fields, parse
 
 __all__ = ["is_total"]
 
@@ -57,18 +57,20 @@ def is_total(text: str, schema: pa.Schema) -> bool:
     # Lance takes "x" for text, DataFusion for a column.
     if len(text) > _LONGEST or '"' in _TEXT.sub("", text):
         return False
-    return _is_total(text, tuple((name, schema.field(name).type) for name in named_columns(text, schema)))
+    # Such filters have other literals of the same kinds, which cannot fail either.
+    form = filter_form(text, schema)
+    return _is_total(form, named_fields(form, schema))
 
 
 @lru_cache(maxsize=1024)
 def _is_total(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> bool:
     depth = refuse_deep(text, "the filter", where="filter", error=FilterError)
-    return depth <= _DEEPEST and on_a_deep_stack(depth, _is_total_when_parsed, text, pa.schema(columns))
+    return depth <= _DEEPEST and on_a_deep_stack(depth, _is_total_when_parsed, text, columns)
 
 
-def _is_total_when_parsed(text: str, schema: pa.Schema) -> bool:
-    frame = empty_frame(tuple((field.name, field.type) for field in schema))
+def _is_total_when_parsed(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> bool:
     try:
+        frame = empty_frame(columns)
         return _never_fails(parse(frame, text), frame)
     except Exception:  # DataFusion raises nothing more specific
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -119,18 +120,17 @@ class ScanPlanner:
     ) -> ScanPlan:
         base = snapshot.base
         filter = snapshot.live_filter(filter)
-        asked = _Asked(names, filter, _predicate(filter, base.schema), limit, purpose)
+        asked = _Asked(base.schema, names, filter, _predicate(filter, base.schema), limit, purpose)
         kept, left_out = self.prune(snapshot, filter)
         pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
         header = (
             f"scan of {self.store.uri}, {consistency}: base version {base.version}, "
             f"{len(kept)} of {len(snapshot.shards)} shards"
         )
-        schema = asked.schema(base)
         keys = named_keys(asked.predicate, base)
         if keys is not None:
             task = self._key_task(snapshot, keys, asked)
-            return ScanPlan(schema, (task,), tuple(pruned), limit, header, self.store)
+            return ScanPlan(asked.schema, (task,), tuple(pruned), limit, header, self.store)
         shards = [snapshot.shard_levels(view) for view in kept]
         begun = self._begun(base, shards, asked)
         try:
@@ -139,7 +139,7 @@ class ScanPlanner:
             if begun is not None:
                 begun.end()
             raise
-        return ScanPlan(schema, tuple(tasks), tuple(pruned), limit, header, self.store, begun)
+        return ScanPlan(asked.schema, tuple(tasks), tuple(pruned), limit, header, self.store, begun)
 
     def _begun(self, base: BaseTable, shards: Sequence[ShardLevels], asked: _Asked) -> BegunScan | None:
         """Begin to read the base table, if it takes time to learn which of its rows are dead."""
@@ -172,7 +172,7 @@ class ScanPlanner:
                     Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
                 )
             first = 0 if with_base else asked.first_match(shard)
-            made, tail, dead = self._shard_tasks(base, shard, first, asked, along)
+            made, tail, dead = self._shard_tasks(shard, first, asked, along)
             of_shards.append(made)
             in_memory.append(tail)
             pruned += dead
@@ -182,15 +182,14 @@ class ScanPlanner:
         if not with_base:
             label = f"base table version {base.version}"
             pruned.append(Pruned(label, "its indexes show no row that matches", base.dataset.count_rows()))
-            tasks.insert(0, RowsTask(label, asked.schema(base).empty_table(), 0, how="that its indexes show"))
+            tasks.insert(0, RowsTask(label, asked.schema.empty_table(), 0, how="that its indexes show"))
         else:
             tasks.insert(0, self._base_task(base, snapshot.base_mask(tuple(kept)), asked))
         return tasks
 
     def _key_task(self, snapshot: ReadSnapshot, keys: KeySet, asked: _Asked) -> RowsTask:
         key = snapshot.base.primary_key
-        names = list(dict.fromkeys([*asked.columns, *named_columns(asked.filter, snapshot.base.schema)]))
-        rows = get_rows(snapshot, keys, names or key[:1], self.route)
+        rows = get_rows(snapshot, keys, asked.needed or key[:1], self.route)
         label = f"look-up of {len(keys)} key{'' if len(keys) == 1 else 's'}"
         (found,) = _matching_each([rows], asked)
         return RowsTask(label, found, rows.num_rows, how=LOOKED_UP)
@@ -203,13 +202,12 @@ class ScanPlanner:
             filter=asked.filter,
             mask=mask,
             limit=asked.limit,
-            strategies=asked.strategies(base.schema, lambda: _kinds_of_base(base)),
-            is_total=asked.is_total(base.schema, mask),
+            strategies=asked.strategies(lambda: _kinds_of_base(base)),
+            is_total=asked.has_value(mask),
         )
 
     def _shard_tasks(
         self,
-        base: BaseTable,
         shard: ShardLevels,
         first: int,
         asked: _Asked,
@@ -235,20 +233,14 @@ class ScanPlanner:
             elif not asked.can_match(source):
                 pruned.append(_left_out(level.label, source, no_match))
             else:
-                task = self._generation_task(base, source, level, asked)
+                task = self._generation_task(source, level, asked)
                 rows = along.get(source.identity)
                 if rows is not None:
                     task.remember(rows.filter(pa.array(level.live)))
                 tasks.append(task)
         return tasks, _InMemory(where, tuple(in_memory)), pruned
 
-    def _generation_task(
-        self,
-        base: BaseTable,
-        source: Generation,
-        level: Level,
-        asked: _Asked,
-    ) -> DatasetTask:
+    def _generation_task(self, source: Generation, level: Level, asked: _Asked) -> DatasetTask:
         resolution = asked.resolution(source)
         return DatasetTask(
             label=level.label,
@@ -257,17 +249,18 @@ class ScanPlanner:
             filter=asked.filter,
             mask=level.mask,
             limit=asked.limit,
-            strategies=asked.strategies(base.schema, lambda: _kinds_of_generation(source)),
+            strategies=asked.strategies(lambda: _kinds_of_generation(source)),
             resolution=resolution,
-            is_total=asked.is_total(base.schema, level.mask),
+            is_total=asked.has_value(level.mask),
             remembered=level.rows_key if resolution is None and asked.is_kept(source) else None,
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Asked:
-    """What a scan asks of every source."""
+    """What a scan asks of every source: the columns of the table, and which rows of them."""
 
+    table: pa.Schema
     columns: tuple[str, ...]
     filter: str | None
     predicate: Predicate
@@ -288,15 +281,25 @@ class _Asked:
         """Whether the rows of a generation, from which those that match are chosen, may be kept in memory."""
         if self.filter is None:
             return self.is_plain
-        return is_read_along(source, [*self.columns, *named_columns(self.filter, source.columns.schema)])
+        return is_read_along(source, self.needed)
 
-    def is_total(self, schema: pa.Schema, mask: DeletionMask) -> bool:
+    @cached_property
+    def needed(self) -> list[str]:
+        """The columns of the result, and those that the filter may name."""
+        return list(dict.fromkeys([*self.columns, *named_columns(self.filter, self.table)]))
+
+    def has_value(self, mask: DeletionMask) -> bool:
         """Whether it is certain, and worth knowing, that the filter has a value for every row."""
-        return self.filter is not None and len(mask) >= MANY_DEAD and is_total(self.filter, schema)
+        return len(mask) >= MANY_DEAD and self._is_total
 
-    def schema(self, base: BaseTable) -> pa.Schema:
-        """Return the columns of the result."""
-        return pa.schema([base.schema.field(name) for name in self.columns])
+    @cached_property
+    def _is_total(self) -> bool:
+        return self.filter is not None and is_total(self.filter, self.table)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return pa.schema([self.table.field(name) for name in self.columns])
 
     def can_match(self, source: Generation | TailRun | FoldedRows) -> bool:
         """Whether a row of a source may match. The catalog is read only for a filter that confines."""
@@ -326,18 +329,13 @@ class _Asked:
 
     def resolution(self, generation: Generation) -> Resolution | None:
         """Return how the columns asked for are made of those of a generation; None if they are the same."""
-        columns = generation.columns
-        return (
-            None if columns.is_same([*self.columns, *named_columns(self.filter, columns.schema)]) else columns
-        )
+        return None if generation.columns.is_same(self.needed) else generation.columns
 
-    def strategies(
-        self, schema: pa.Schema, kinds: Callable[[], Mapping[str, Collection[str]]]
-    ) -> tuple[TermStrategy, ...]:
+    def strategies(self, kinds: Callable[[], Mapping[str, Collection[str]]]) -> tuple[TermStrategy, ...]:
         """Return how the terms of the filter are answered in a source with indexes of some kinds."""
         if self.filter is None or self.purpose is not Purpose.EXPLAIN:
             return ()
-        return choose_strategies(self.predicate, schema, kinds())
+        return choose_strategies(self.predicate, self.table, kinds())
 
 
 def _predicate(filter: str | None, schema: pa.Schema) -> Predicate:

@@ -1,31 +1,32 @@
 """The constraints of a filter on single columns: SQL text as a tree of value sets.
 
 The text is parsed, type-checked and simplified by DataFusion: its optimiser pushes negations down, folds
-constants, brings literals to the type of the column they are compared with and turns ``BETWEEN``,
+constants, brings literals to the type of the column they are compared with and turns
 ``date_part('year', ts) = 2024`` and the like into plain comparisons, all with the meaning the filter has when
-it is evaluated. What remains here is to read comparisons of one column with literals. Everything else becomes
-:data:`ANYTHING`, which never excludes a row.
+it is evaluated. What remains here is to read comparisons of one column with literals. A filter that has
+nothing else from the start is read as it is. Everything else becomes :data:`ANYTHING`, which never excludes a
+row.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-from datafusion import DataFrame, Expr
-from datafusion.expr import BinaryExpr, EmptyRelation, Filter, InList, Like, TableScan
+from datafusion import Expr
+from datafusion.expr import Between, BinaryExpr, EmptyRelation, Filter, InList, Like, TableScan
 
 from weir.errors import FilterError
 from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
 from weir.sharding.date_parts import PARTS
 from weir.sharding.promotion import plain_type
-from weir.sharding.sql import parse, session, why_unstable
+from weir.sharding.sql import empty_frame, named_fields, parse, why_unstable
 from weir.sharding.value_set import (
     NO_VALUE,
     NOT_NULL,
@@ -91,6 +92,7 @@ NEVER = AnyOf(())
 
 _TEXT = re.compile("'(?:[^']|'')*'")
 _NANOSECONDS = re.compile(r":[0-9]{2}\.[0-9]{7}")
+_PLAIN_TYPES = frozenset({pa.int64(), pa.string()})
 _DEEPEST = 25
 """Levels, or tens of conditions in a row, beyond which reading a filter costs more than pruning may save."""
 
@@ -124,21 +126,24 @@ def read_filter(text: str, schema: pa.Schema) -> Predicate:
         raise ValueError("double quotes are read differently by Lance and by DataFusion")
     if _NANOSECONDS.search(text) and "timestamp" in code.lower():
         raise ValueError("of a TIMESTAMP Lance keeps microseconds, DataFusion nanoseconds")
-    return _read_filter(text, schema.serialize().to_pybytes())
+    return _read_filter(text, named_fields(text, schema))
 
 
 @lru_cache(maxsize=1024)
-def _read_filter(text: str, serialized: bytes) -> Predicate:
+def _read_filter(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> Predicate:
     # Those who ask again and again have the same few filters; parsing one takes longer than a small scan.
     depth = refuse_deep(text, "the filter", where="filter", error=FilterError)
     if depth > _DEEPEST:
         return ANYTHING
-    return on_a_deep_stack(depth, _parsed, text, pa.ipc.read_schema(pa.py_buffer(serialized)))
+    return on_a_deep_stack(depth, _parsed, text, columns)
 
 
-def _parsed(text: str, schema: pa.Schema) -> Predicate:
-    frame = _empty_frame(schema)
-    stable = [part for part in _conjuncts(parse(frame, text)) if why_unstable(part) is None]
+def _parsed(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> Predicate:
+    frame, schema = empty_frame(columns), pa.schema(list(columns))
+    condition = parse(frame, text)
+    if _is_plain(condition, dict(columns)):
+        return _read(condition, schema)
+    stable = [part for part in _conjuncts(condition) if why_unstable(part) is None]
     if not stable:
         # now() and the like have another value when the filter is evaluated.
         return ANYTHING
@@ -163,13 +168,32 @@ def _parsed(text: str, schema: pa.Schema) -> Predicate:
         plan = inputs[0]
 
 
-@lru_cache(maxsize=64)
-def _empty_frame(schema: pa.Schema) -> DataFrame:
-    columns = [pa.nulls(0, field.type) for field in schema]
-    try:
-        return session().read_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-    except Exception as error:  # DataFusion raises nothing more specific
-        raise ValueError(f"DataFusion cannot take the columns of the table: {error}") from error
+def _is_plain(condition: Expr, types: Mapping[str, pa.DataType]) -> bool:
+    """Whether it has only comparisons of columns with literals of their type: nothing to be simplified."""
+    left = [condition]
+    while left:
+        one = left.pop()
+        form = one.variant_name()
+        if form not in ("Between", "BinaryExpr", "InList"):
+            return False
+        operator = one.rex_call_operator() if form == "BinaryExpr" else ""
+        of, *others = one.rex_call_operands()
+        if operator in ("AND", "OR"):
+            left += [of, *others]
+            continue
+        if (operator and operator not in _MIRRORED) or of.variant_name() != "Column":
+            return False
+        if form == "InList" and one.to_variant().negated():
+            # Of two on a column the libraries make what is true of null too.
+            return False
+        kind = types.get(of.to_variant().name())
+        if kind not in _PLAIN_TYPES or not all(_is_literal(other, kind) for other in others):
+            return False
+    return True
+
+
+def _is_literal(expression: Expr, kind: pa.DataType) -> bool:
+    return expression.variant_name() == "Literal" and bool(expression.python_value().type == kind)
 
 
 def _conjuncts(expression: Expr) -> Iterable[Expr]:
@@ -236,6 +260,8 @@ def _read_form(expression: Expr, schema: pa.Schema) -> Predicate:
     operands = expression.rex_call_operands()
     if form == "InList":
         return _read_in_list(expression.to_variant(), schema)
+    if form == "Between":
+        return _read_between(expression.to_variant(), schema)
     if form == "Column":
         return _read_boolean(expression, schema, {1}, null=False)
     if form == "Not":
@@ -275,6 +301,13 @@ def _read_binary(node: BinaryExpr, schema: pa.Schema) -> Predicate:
     if operator not in _MIRRORED:
         return ANYTHING
     return _compare(left, operator, literal, schema) if literal.is_valid else NEVER
+
+
+def _read_between(node: Between, schema: pa.Schema) -> Predicate:
+    of, low, high = node.expr(), node.low().python_value(), node.high().python_value()
+    if node.negated():
+        return _any_of([_compare(of, "<", low, schema), _compare(of, ">", high, schema)])
+    return _all_of([_compare(of, ">=", low, schema), _compare(of, "<=", high, schema)])
 
 
 def _read_in_list(node: InList, schema: pa.Schema) -> Predicate:

@@ -132,9 +132,8 @@ def _test_of(
     filter: str, spec: ShardSpec, serialized: bytes, field_ids: tuple[tuple[str, int], ...]
 ) -> tuple[Test | None, str]:
     """Return a filter's constraints on shard values, and the transforms used; or that every shard is kept."""
-    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     try:
-        fields = bind(spec, schema, dict(field_ids))
+        schema, fields = _fields_of(spec, serialized, field_ids)
     except ShardingError as error:
         return None, f"the shard spec is not understood: {error.message}"
     try:
@@ -144,6 +143,14 @@ def _test_of(
     how = ", ".join(one.transform.describe([source.name or "?" for source in one.sources]) for one in fields)
     test = _Compiler(fields, schema).compile(predicate)
     return test, how if test is not None else f"every shard can hold matching rows, by {how}"
+
+
+@lru_cache(maxsize=64)
+def _fields_of(
+    spec: ShardSpec, serialized: bytes, field_ids: tuple[tuple[str, int], ...]
+) -> tuple[pa.Schema, Sequence[BoundField]]:
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+    return schema, bind(spec, schema, dict(field_ids))
 
 
 def shards_of_keys(

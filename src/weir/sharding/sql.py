@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext
 
-__all__ = ["empty_frame", "parse", "session", "why_not_of_a_row", "why_unstable"]
+__all__ = ["empty_frame", "named_fields", "parse", "session", "why_not_of_a_row", "why_unstable"]
 
 _FORMS = frozenset(
     {
@@ -41,11 +41,38 @@ def _stable_functions() -> frozenset[str]:
     return frozenset(names) - {"version"}
 
 
+def named_fields(text: str, schema: pa.Schema) -> tuple[tuple[str, pa.DataType], ...]:
+    """Return the columns that an expression may name, each with its type.
+
+    A column counts as named if its name occurs anywhere in the text: too many cost time, too few would be
+    an error.
+
+    Examples
+    --------
+    >>> named_fields("ID = 'name'", pa.schema([("id", pa.int8()), ("name", pa.string()), ("n", pa.int8())]))
+    (('id', DataType(int8)), ('name', DataType(string)), ('n', DataType(int8)))
+    """
+    lowered = text.lower()
+    names = enumerate(schema.names)
+    return tuple((name, schema.field(at).type) for at, name in names if name.lower() in lowered)
+
+
 @lru_cache(64)
 def empty_frame(columns: tuple[tuple[str, pa.DataType], ...]) -> DataFrame:
-    """Return a frame without rows, against which expressions over some columns are parsed."""
-    # Without a name: under one, the session would keep it for as long as the process lives.
-    return session().read_batches([pa.RecordBatch.from_pylist([], schema=pa.schema(list(columns)))])
+    """Return a frame without rows, against which expressions over some columns are parsed.
+
+    Raises
+    ------
+    ValueError
+        DataFusion cannot take the columns.
+    """
+    schema = pa.schema(list(columns))
+    batch = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    try:
+        # Without a name: under one, the session would keep it for as long as the process lives.
+        return session().read_batch(batch)
+    except Exception as error:  # DataFusion raises nothing more specific
+        raise ValueError(f"DataFusion cannot take the columns of the table: {error}") from error
 
 
 def parse(frame: DataFrame, text: str) -> Expr:
