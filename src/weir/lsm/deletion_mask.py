@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import lance
 import numpy as np
@@ -64,6 +65,25 @@ class DeletionMask:
         # An index may know rows that are there no more.
         there = (ids[at] == of) & (offsets < rows[at])
         return np.sort((starts[at] + offsets)[there])
+
+    def with_others_than(self, dataset: lance.LanceDataset, filter: str) -> DeletionMask:
+        """Return these rows, and those of a dataset that do not match a filter, which is not shown these.
+
+        Parameters
+        ----------
+        dataset : LanceDataset
+            The dataset that they are of.
+        filter : str
+            The filter.
+        """
+
+        def row_ids(**options: Any) -> npt.NDArray[np.uint64]:
+            found = dataset.scanner(columns=[], with_row_id=True, **options).to_table()
+            ids: npt.NDArray[np.uint64] = found.column(_ROW_ID).to_numpy()
+            return ids
+
+        matching = row_ids(filter=filter, row_addr_blocklist=self.serialized)
+        return DeletionMask(np.setdiff1d(row_ids(), matching))
 
     def __len__(self) -> int:
         """Return how many rows are left out."""

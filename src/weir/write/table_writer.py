@@ -170,8 +170,8 @@ class TableWriter:
             If the data does not fit the table. Nothing is written; with a record batch reader, nothing from
             the bad batch on.
         FilterError
-            If the condition does not parse, names unknown columns, is not boolean, or cannot be evaluated for
-            some row. Nothing is written.
+            If the condition does not parse, names unknown columns or is not boolean: nothing is written. If
+            it cannot be evaluated for some row, nothing is written to the shard of that row.
         LeaseHeldError
             If another writer holds the lease of a shard that this writer would have to claim. Nothing was
             written.

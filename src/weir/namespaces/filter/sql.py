@@ -22,6 +22,8 @@ __all__ = ["NEW_ROW", "NOTHING", "Columns", "condition_sql", "filter_sql"]
 
 NOTHING = "false"
 """The condition of no row."""
+_EVERY_VALUE = "true"
+"""The condition of every row that has a value."""
 
 NEW_ROW = "new."
 """Prefix of columns of the row to write, in conditions evaluated by the table."""
@@ -146,6 +148,8 @@ def _comparison(one: Comparison, columns: Columns, *, negated: bool) -> str:
     if one.attribute == ID:  # which no document lacks
         sql = NOTHING if sql is None else sql
         return f"NOT ({sql})" if negated else sql
+    if sql == _EVERY_VALUE:  # as the words of a text without any
+        return f"{column} IS NULL" if negated else f"{column} IS NOT NULL"
     if sql is None:  # all that counts is whether it is missing
         return f"{column} IS NULL" if holds_for_missing != negated else f"{column} IS NOT NULL"
     if not negated:
@@ -261,7 +265,7 @@ def _of_text(one: Comparison, column: str, type: AttributeType) -> str:
 def _of_tokens(one: Comparison, column: str) -> str:
     words = tokens(one.value)
     if not words:
-        return "true" if one.operator is not Operator.ANY_TOKEN else NOTHING
+        return _EVERY_VALUE if one.operator is not Operator.ANY_TOKEN else NOTHING
     if one.operator is Operator.TOKEN_SEQUENCE:
         return f"regexp_like({column}, {text_literal(token_pattern(words, prefix=one.last_as_prefix))})"
     conditions = [

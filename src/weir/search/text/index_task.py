@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
+from weir.errors import FilterError
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
 from weir.lsm.rows_by_id import take_row_ids
@@ -89,17 +90,29 @@ class IndexTextTask:
         passing_over : bool
             Whether Lance is to leave out the rows that are dead.
         """
-        base, question = self.base, self.question
-        with reading(f"base table version {base.version}", base.uri, question.filter):
+        base, filter = self.base, self.question.filter
+        try:
+            return self._asked(limit, filter, self.mask if passing_over else None)
+        except FilterError:
+            if filter is None or not len(self.mask):
+                raise
+            # For the best rows Lance evaluates a filter on dead ones too, told of them or not.
+            with reading(f"base table version {base.version}", base.uri, filter):
+                others = self.mask.with_others_than(base.dataset, filter)
+            return self._asked(limit, None, others)
+
+    def _asked(self, limit: int, filter: str | None, mask: DeletionMask | None) -> pa.Table:
+        base = self.base
+        with reading(f"base table version {base.version}", base.uri, filter):
             return base.dataset.scanner(
                 columns=[SCORE],
-                full_text_query=for_lance(self.query, question.tokenizers),
-                filter=question.filter,
-                prefilter=question.filter is not None,
+                full_text_query=for_lance(self.query, self.question.tokenizers),
+                filter=filter,
+                prefilter=filter is not None,
                 limit=limit,
                 fast_search=True,
                 with_row_id=True,
-                row_addr_blocklist=self.mask.serialized if passing_over else None,
+                row_addr_blocklist=None if mask is None else mask.serialized,
                 disable_scoring_autoprojection=True,
             ).to_table()
 

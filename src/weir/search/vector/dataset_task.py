@@ -7,7 +7,7 @@ dead rows are found out meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from weir.errors import FilterError
 from weir.lsm.damage import reading
 from weir.lsm.dataset_handle import DatasetHandle
 from weir.lsm.deletion_mask import NOTHING_DELETED, DeletionMask
@@ -73,6 +74,18 @@ class DatasetVectorTask:
 
     def candidates(self) -> VectorCandidates:
         """Return the nearest live rows."""
+        try:
+            return self._candidates()
+        except FilterError:
+            if self.filter is None or not len(self.mask):
+                raise
+            # For the nearest rows Lance evaluates a filter on dead ones too, told of them or not.
+            with reading(self.label, self.source.uri, self.filter):
+                others = self.mask.known.with_others_than(self.source.opened(), self.filter)
+            mask = LaterMask(lambda: others, 0, self.mask.store)
+            return replace(self, filter=None, mask=mask)._candidates()
+
+    def _candidates(self) -> VectorCandidates:
         k = self.query.k
         with reading(self.label, self.source.uri, self.filter):
             if self.mask.is_awaited and (spare := self._spare(self.mask.most)) <= _MOST_SPARE * k:

@@ -130,13 +130,13 @@ class RowExpression:
             raise FilterError(
                 f"{self.text!r} fails on a row: {error}",
                 where=self.where,
-                hint="Guard it with CASE, or cast part of it to a wider type; nothing was written",
+                hint="Guard it with CASE, or cast part of it to a wider type; its shard took nothing",
             ) from error
         except Exception as error:  # DataFusion raises nothing more specific
             raise FilterError(
                 f"{self.text!r} fails on a row: {_reason(error)}",
                 where=self.where,
-                hint="Guard it, for instance with nullif() or try_cast(); nothing was written",
+                hint="Guard it, for instance with nullif() or try_cast(); its shard took nothing",
             ) from error
         if not batches:
             return pa.nulls(0, self.type)
@@ -153,7 +153,7 @@ class RowExpression:
             raise FilterError(
                 f"{self.text!r} fails on a row: {error}",
                 where=self.where,
-                hint="Cast part of it to a type with more digits; nothing was written",
+                hint="Cast part of it to a type with more digits; its shard took nothing",
             ) from error
 
     def holds(self, present: pa.Table, new: pa.Table | None = None) -> npt.NDArray[np.bool_]:
