@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -95,3 +96,35 @@ def test_a_query_that_is_no_text(table: weir.Table) -> None:
     for query in (None, 3, b"SELECT 1"):
         with pytest.raises(InputError):
             table.sql(query)  # type: ignore[arg-type]
+
+
+_PARTS = [
+    *("7", "80", "1.5", "2e5", ".5", "-3", "id", "n2", "NVL2(", "CASE", "END", "(", ")", "[", "]", ",", "+"),
+    *(
+        "'a1'",
+        "'",
+        "\\1",
+        "E'\\12'",
+        '"5',
+        "`6`",
+        "--1\n",
+        "/*2",
+        "*/",
+        "$",
+        "$1$",
+        "AND",
+        "BETWEEN",
+        " ",
+        "٣٤",
+    ),
+]
+
+
+def test_numbers_make_no_difference() -> None:
+    random = Random(4)
+    for _ in range(2_000):
+        text = "".join(
+            random.choice(_PARTS) + random.choice(["", " "]) for _ in range(random.randrange(1, 14))
+        )
+        # Of a long one nothing is remembered.
+        assert nesting(text) == nesting(text + " " * 4_000), text

@@ -88,12 +88,12 @@ class Scan(RowResult):
         if plan.begun is not None:
             with self._reading():
                 tables = _with_begun(plan, plan.begun)
-        elif len(plan.tasks) == 1:
-            with self._reading():
-                return as_schema(plan.tasks[0].table(), plan.schema)
         else:
+            # Only what reads has something to wait for.
+            reads = sum(isinstance(task, DatasetTask) for task in plan.tasks)
             with self._reading():
-                tables = list(plan.store.executors.scans.map(lambda task: task.table(), plan.tasks))
+                each = plan.store.executors.scans.map if reads > 1 else map
+                tables = list(each(lambda task: task.table(), plan.tasks))
         return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
 
     def chosen(self, first: Sequence[str], choose: Choose) -> pa.Table:
