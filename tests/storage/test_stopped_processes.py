@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -217,6 +218,47 @@ def test_swaps_leave_nothing_that_grows(tmp_path: Path) -> None:
     store.put_if_absent("d/a", b"first")
     _swapped(store, 50, "swap")
     assert len([path for path in (tmp_path / "d").rglob("*") if path.is_file()]) == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stores_that_remember_what_they_swapped_beside_others(tmp_path: Path, seed: int) -> None:
+    """Whatever came in between, a swap is refused exactly if its version is not the newest."""
+    draw = random.Random(seed)
+    root = tmp_path / "root"
+    stores = [LocalStore(root, fsync=False) for _ in range(3)]
+    stores[0].put_if_absent("d/a", b"0")
+    known = [_version(stores[0])] * len(stores)
+    content, newest = b"0", known[0]
+    for number in range(1, 150):
+        one = draw.randrange(len(stores))
+        store, what = stores[one], draw.random()
+        new = f"{number}".encode()
+        if what < 0.04:
+            store.delete(["d/a"])
+            store.put_if_absent("d/a", new)
+            content, newest = new, _version(store)
+        elif what < 0.08:
+            store.put("d/a", new)
+            content, newest = new, _version(store)
+        elif what < 0.12:
+            # A backup in the place of the original: the same contents, and often the same times.
+            copied = draw.choice([shutil.copy, shutil.copy2])
+            shutil.copytree(root / "d", tmp_path / "copy", copy_function=copied)
+            shutil.rmtree(root / "d")
+            (tmp_path / "copy").rename(root / "d")
+            newest = _version(store)
+        elif what < 0.3:
+            known[one] = _version(store)
+        else:
+            try:
+                known[one] = store.compare_and_swap("d/a", new, known[one])
+            except PreconditionError:
+                assert known[one] != newest
+                known[one] = _version(store)
+            else:
+                content, newest = new, known[one]
+        assert bytes(draw.choice(stores).get("d/a")) == content
+        assert _version(draw.choice(stores)) == newest
 
 
 def test_readers_beside_threads_that_swap_delete_and_make_anew(tmp_path: Path) -> None:

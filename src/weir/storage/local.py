@@ -27,7 +27,7 @@ from weir.storage.local_files import ABSENT, read_fully, status_of, sync_directo
 from weir.storage.local_listing import LocalListing
 from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
 from weir.storage.local_stamp import stamp_of
-from weir.storage.local_swaps import SWAPS, SwappedObject, remove_swaps_of_deleted
+from weir.storage.local_swaps import SWAPS, Head, SwappedObject, remove_swaps_of_deleted
 from weir.storage.paths import check_listed_path, check_path, check_prefix, is_reserved
 
 __all__ = ["LocalStore"]
@@ -37,6 +37,7 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 _ATTEMPTS = 100
 _ATTEMPTS_WHEN_REFUSED = 10
 _ABANDONED_AFTER_SECONDS = 3600.0
+_REMEMBERED_SWAPS = 256
 
 
 class LocalStore(ObjectStore):
@@ -88,6 +89,7 @@ class LocalStore(ObjectStore):
             self._kind = UnnamedFile if unnamed_files else NamedFile
         self._listing = LocalListing(self._base)
         self._names = DurableNames(self._root)
+        self._swapped: dict[str, Head] = {}
         # Which directory the root is, once it is there.
         self._root_number = self._number_of_root()
 
@@ -271,7 +273,9 @@ class LocalStore(ObjectStore):
         location = self._base + check_path(path)
         swapped = SwappedObject(location)
         with reporting("Replacing the object", location):
-            head = swapped.head()
+            known = self._swapped.pop(location, None)
+            is_known = known is not None and _version(known.status) == expected and swapped.is_still(known)
+            head = known if is_known else swapped.head()
             if head is None:
                 raise PreconditionError(
                     "The object to replace is gone",
@@ -285,14 +289,24 @@ class LocalStore(ObjectStore):
                 chain = swapped.follow(head, staged.link)
                 if chain is None:
                     raise _changed(location)
-                version = _version(os.fstat(staged.descriptor))
+                newest = head.followed_by(chain, os.fstat(staged.descriptor))
+                version = _version(newest.status)
             finally:
                 staged.close()
         if not head.number:
             self._names.forget(chain)  # it may have been there before, for an object that was deleted
         self._make_durable(chain)
-        swapped.remove_old(head.number + 1, chain)
+        self._remember(location, newest)
+        # Orphans of an object that was replaced were looked for by the first swap from here.
+        swapped.remove_old(newest.number, chain, alone=is_known)
         return version
+
+    def _remember(self, location: str, head: Head) -> None:
+        """Remember a version that was swapped in here: who swaps an object will most often do it again."""
+        while len(self._swapped) >= _REMEMBERED_SWAPS:
+            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # other threads do the same
+                del self._swapped[next(iter(self._swapped))]
+        self._swapped[location] = head
 
     def copy(self, source: str, target: str) -> None:
         """Write an object that has the content of another: a second name of its file."""

@@ -11,6 +11,8 @@ next number, which fails if another process has done so. That link decides, and 
   empty file, for the first swap to check. Versions of the last ten seconds are kept too: a swap overtaken by
   many is still recognised as successful, unless its process sleeps for longer right after the link, and then
   considers itself refused.
+- Whoever swapped a version in and swaps again need not look for the newest one: if its own is still there and
+  the next number is free, nothing came in between.
 - Deleting the object is one ``unlink`` of its first version, and putting another in its place one ``rename``.
   Either leaves versions behind that follow something which no longer exists. They are never read, even if a
   sleeper adds to them later, and a later operation removes them.
@@ -59,6 +61,8 @@ class Head:
         The file status of the first version.
     mark : stat_result or None
         The file status of that number; None before the first swap.
+    chain : str or None
+        The directory of the versions that follow the first; None if nothing was ever swapped.
     """
 
     number: int
@@ -66,6 +70,12 @@ class Head:
     status: os.stat_result
     first: os.stat_result
     mark: os.stat_result | None
+    chain: str | None = None
+
+    def followed_by(self, chain: str, status: os.stat_result) -> Head:
+        """Return what the object holds once a version with this file status was put after this one."""
+        number = self.number + 1
+        return Head(number, _version(chain, number), status, self.first, status, chain)
 
 
 class SwappedObject:
@@ -102,8 +112,20 @@ class SwappedObject:
             if (newest >= 0 and mark is None) or not _is_same(status_of(self.location), first):
                 continue
             if mark is None or newest == 0:
-                return Head(0, self.location, first, first, mark)
-            return Head(newest, _version(chain, newest), mark, first, mark)
+                return Head(0, self.location, first, first, mark, chain)
+            return Head(newest, _version(chain, newest), mark, first, mark, chain)
+
+    def is_still(self, head: Head) -> bool:
+        """Whether a version that was swapped in before is there, and follows the same first version.
+
+        Then every later one is there too, since they are removed from the lowest up: :meth:`follow` finds the
+        next number taken if there is one.
+        """
+        return (
+            head.number > 0
+            and _is_same(status_of(head.location), head.status)
+            and _is_same(status_of(self.location), head.first)
+        )
 
     def open(self) -> int | None:
         """Open what the object holds, for reading; return None if there is no such object."""
@@ -148,7 +170,8 @@ class SwappedObject:
             The directory that has the name of the new version; None if what was to be followed is not the
             newest version any more.
         """
-        chain = self._chain(head.first)
+        # If the first version was replaced since, that is found out below, when the name is given.
+        chain = head.chain or self._chain(head.first)
         if chain is None:
             return None
         number, mark = head.number + 1, head.mark
@@ -188,8 +211,8 @@ class SwappedObject:
                     os.mkdir(directory)
         return None
 
-    def remove_old(self, newest: int, chain: str) -> None:
-        """Remove obsolete versions, from the lowest up, and orphaned ones."""
+    def remove_old(self, newest: int, chain: str, *, alone: bool = False) -> None:
+        """Remove obsolete versions, from the lowest up, and orphaned ones unless ``alone``."""
         failpoint.reach("local_swap.before_removal")
         # The next operation does what fails now.
         with contextlib.suppress(OSError):
@@ -199,7 +222,10 @@ class SwappedObject:
                     break
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(_version(chain, number))
-            self.remove_dead()
+            # The chain was that of the object a moment ago. If it no longer is, whoever replaced the first
+            # version removes it.
+            if not alone and _names(self._chains) != [chain.rpartition("/")[2]]:
+                self.remove_dead()
 
     def remove_dead(self) -> None:
         """Remove versions that follow a first one which is not there any more."""
