@@ -218,6 +218,18 @@ def test_never_more_than_the_limit(writes: list[tuple[int, bool, int]]) -> None:
 # In a shard's writer
 
 
+def test_thousands_of_limits_that_are_dropped_at_once_count_no_more() -> None:
+    whole = UnflushedBytes(1_000_000, timeout=1.0, where="all")
+    some = [UnflushedBytes(1_000, timeout=1.0, where="one", within=whole) for _ in range(5_000)]
+    for one in some:
+        one.admit(3, 0.0)
+        one.written(3, 2)
+    assert whole.used == 10_000
+    del one
+    some.clear()
+    assert whole.used == 0
+
+
 def test_everything_is_given_back(store: LocalStore, open_writer: OpenWriter) -> None:
     counts = UnflushedBytes(1 << 20, timeout=5, where=store.uri)
     writer = open_writer(store, unflushed=counts)

@@ -145,9 +145,14 @@ class UnflushedBytes:
     def _take_back(self) -> None:
         """Count what was collected no more."""
         with self._lock:
+            gone = _Counts()
             while self._collected:
                 left = self._collected.popleft()
-                self._move(queued=-left.queued, active=-left.active, leaving=-left.leaving)
+                gone.queued += left.queued
+                gone.active += left.active
+                gone.leaving += left.leaving
+            # At once: for each it would be looked again for what is left, one call deeper every time.
+            self._move(queued=-gone.queued, active=-gone.active, leaving=-gone.leaving)
 
     @property
     def urgency(self) -> float:
