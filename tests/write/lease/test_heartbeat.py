@@ -9,17 +9,22 @@ import gc
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
 from tests.write.clocks import FakeClock
 from tests.write.conftest import SHARD, OpenWriter, rows, wait_until
 
+from weir.engine.context import EngineContext
 from weir.errors import FencedError, StorageError
 from weir.format.lease import Lease
 from weir.log.read_lease import read_lease
+from weir.storage.counting import CountingStore
 from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
+from weir.storage.local_swaps import SwappedObject
+from weir.storage.metered import MeteredStore
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease import ShardLease
 from weir.write.lease.lease_terms import LeaseTerms
@@ -91,6 +96,77 @@ def test_nothing_is_renewed_before_it_is_due(
     assert failing.asked == 0
     clock.pass_time(0.01)
     wait_until(lambda: stored(failing).renewed_at == clock.now())
+
+
+def test_a_writer_at_rest_renews_less_often_than_one_that_writes(
+    failing: Failing, open_writer: OpenWriter, heartbeat: Heartbeat, clock: FakeClock
+) -> None:
+    writer = open_writer(failing, lease_terms=LeaseTerms(ttl=TTL, clock=clock), heartbeat=heartbeat)
+
+    def is_renewed_after(seconds: float) -> None:
+        failing.asked = 0
+        clock.pass_time(seconds - 0.01)
+        let_it_look()
+        assert failing.asked == 0
+        clock.pass_time(0.02)
+        wait_until(lambda: failing.asked == 1 and stored(failing).renewed_at == clock.now())
+        # When the next one is due is known a moment later.
+        wait_until(lambda: writer.lease._deadline == clock.uptime() + TTL)
+        let_it_look()
+
+    is_renewed_after(TTL / 3)  # which records where the claim has left the log
+    is_renewed_after(TTL / 3)
+    is_renewed_after(TTL / 2)
+    before = stored(failing).last_position
+    writer.submit(rows((1, "a"))).result()
+    # This renewal records how far the log has come, and so the next is that of a writer that writes.
+    is_renewed_after(TTL / 2)
+    assert stored(failing).last_position == before + 1
+    is_renewed_after(TTL / 3)
+    is_renewed_after(TTL / 2)
+
+
+def test_what_many_leases_at_rest_cost(
+    store: LocalStore, heartbeat: Heartbeat, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of renewals asks the store once for each lease, looks for nothing, and starts no threads."""
+    counting = CountingStore(MeteredStore(store, EngineContext()))
+    terms = LeaseTerms(ttl=TTL, clock=clock)
+    leases = [
+        ShardLease.acquire(counting, uuid.UUID(int=number), terms, least_epoch=1) for number in range(1, 51)
+    ]
+    for lease in leases:
+        heartbeat.watch(lease)
+    looked, started = Counter[str](), []
+
+    def counted(name: str) -> None:
+        real = getattr(SwappedObject, name)
+
+        def call(swapped: SwappedObject, *arguments: object) -> object:
+            looked[name] += 1
+            return real(swapped, *arguments)
+
+        monkeypatch.setattr(SwappedObject, name, call)
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            started.append(self)
+            super().start()
+
+    counted("head")
+    counted("remove_dead")
+    monkeypatch.setattr(threading, "Thread", Thread)
+    for number, parts in enumerate((3, 2, 2, 2)):
+        counting.reset()
+        looked.clear()
+        clock.pass_time(TTL / parts)
+        wait_until(lambda: counting.counts.total() >= len(leases))
+        wait_until(lambda: all(lease._deadline == clock.uptime() + TTL for lease in leases))
+        let_it_look()
+        if number:  # the first renewal asks for the version of the lease, and looks at what there is
+            assert counting.counts == {"compare_and_swap": len(leases)}
+            assert not looked
+    assert len(started) <= 1, "one thread renews, and one waits for what is late"
 
 
 def test_failures_are_tried_again_before_the_lease_runs_out(

@@ -21,7 +21,12 @@ __all__ = ["Heartbeat", "LeaseRenewals", "lease_renewals"]
 _log = get_logger(__name__)
 
 _RENEWALS_PER_TTL = 3
+_IDLE_RENEWALS_PER_TTL = 2
 _RETRIES_PER_TTL = 15
+_LATE_PER_TTL = 30
+"""How late a renewal may be, as a share of the TTL, before another thread takes it on."""
+_LOOKS_PER_TTL = 60
+"""What falls due within such a share of the TTL is renewed one after the other, by one look at the clock."""
 _MAX_THREADS = 16
 _MAX_WAITING = 2
 
@@ -29,8 +34,9 @@ _MAX_WAITING = 2
 class Heartbeat:
     """Renews the leases of one writer until it is stopped.
 
-    A lease is renewed when a third of its time has passed. If that fails it is tried again every
-    fifteenth of its time, so some ten times before the lease runs out and stops its writer.
+    A lease is renewed when a third of its time has passed; when half of it has, if nothing was written
+    between the last two renewals. If that fails it is tried again every fifteenth of its time, so some ten or
+    seven times before the lease runs out and stops its writer.
 
     Parameters
     ----------
@@ -80,10 +86,11 @@ class _Watched:
 class LeaseRenewals:
     """Renews leases as they fall due.
 
-    One thread waits for the next that is due. When it takes that on it leaves another to wait, up to 16: so
-    a store that is slow to answer for one lease does not use up the time of others. Where there is nothing
-    to renew there is no thread. The threads hold on to nothing but leases: a writer that is dropped
-    without being closed can be collected, and its leases run out.
+    One thread waits for the next that is due, and renews one after the other. Another takes on what is late
+    by a thirtieth of its time, and leaves a further one to wait, up to 16: so a store that is slow to answer
+    for one lease does not use up the time of others, and where it answers soon, no thread waits for another.
+    Where there is nothing to renew there is no thread. The threads hold on to nothing but leases: a writer
+    that is dropped without being closed can be collected, and its leases run out.
 
     Parameters
     ----------
@@ -106,6 +113,8 @@ class LeaseRenewals:
         self._abandoned: deque[set[ShardLease]] = deque()
         self._threads = 0
         self._renewing = 0
+        # Whether a thread waits for the next that is due; others wait for what is late.
+        self._is_expected = False
         self._process_id = os.getpid()
         if metrics is not None:
             metrics.leases.observe(lambda: len(self._watched))
@@ -119,7 +128,8 @@ class LeaseRenewals:
                 self._ttls[lease.ttl] += 1
             self._queue(lease, self._clock.uptime() + lease.ttl / _RENEWALS_PER_TTL)
             self._keep_one_waiting()
-            self._changed.notify_all()
+            if self._due[0][2] is lease:
+                self._changed.notify_all()
 
     def forget(self, leases: list[ShardLease]) -> None:
         """Renew leases no more."""
@@ -139,6 +149,7 @@ class LeaseRenewals:
         self._due.clear()
         self._ttls.clear()
         self._threads = self._renewing = 0
+        self._is_expected = False
         self._process_id = os.getpid()
 
     def _queue(self, lease: ShardLease, due: float) -> None:
@@ -181,18 +192,35 @@ class LeaseRenewals:
                     # Nothing to renew, or others wait for it already.
                     self._threads -= 1
                     return None
-                remaining = self._due[0][0] - self._clock.uptime() if self._due else None
-                if remaining is not None and remaining <= 0:
-                    _, _, lease = heapq.heappop(self._due)
-                    # Nobody else's until it is settled.
-                    self._watched[lease].is_being_renewed = True
-                    self._renewing += 1
-                    if len(self._watched) > 1:
-                        self._keep_one_waiting()
-                    return lease
                 # Waiting does not count the time that a laptop sleeps; looking again does.
-                look = min(self._ttls) / _RETRIES_PER_TTL
-                self._changed.wait(look if remaining is None else min(remaining, look))
+                shortest = min(self._ttls)
+                wait = shortest / _RETRIES_PER_TTL
+                is_first = not self._renewing and not self._is_expected
+                if self._due:
+                    due, _, lease = self._due[0]
+                    if not is_first:
+                        due += lease.ttl / _LATE_PER_TTL
+                    remaining = due - self._clock.uptime()
+                    if remaining <= 0:
+                        return self._taken_on()
+                    wait = min(wait, max(remaining, shortest / _LOOKS_PER_TTL))
+                if is_first:
+                    self._is_expected = True
+                try:
+                    self._changed.wait(wait)
+                finally:
+                    if is_first:
+                        self._is_expected = False
+
+    def _taken_on(self) -> ShardLease:
+        """Take the first lease off the queue."""
+        _, _, lease = heapq.heappop(self._due)
+        # Nobody else's until it is settled.
+        self._watched[lease].is_being_renewed = True
+        self._renewing += 1
+        if len(self._watched) > 1:
+            self._keep_one_waiting()
+        return lease
 
     def _drop_forgotten(self) -> None:
         """Remove entries from the front of the queue that are outdated or no longer watched."""
@@ -213,10 +241,12 @@ class LeaseRenewals:
             if isinstance(error, FencedError):
                 self._forget(lease)
             else:
-                parts = _RENEWALS_PER_TTL if error is None else _RETRIES_PER_TTL
+                parts = _RETRIES_PER_TTL
+                if error is None:
+                    # Nothing new is to be recorded for others, and there is time for many retries still.
+                    parts = _IDLE_RENEWALS_PER_TTL if lease.is_idle else _RENEWALS_PER_TTL
                 # From when it was asked for, as the lease itself: an answer may take its time.
                 self._queue(lease, began + lease.ttl / parts)
-                self._changed.notify_all()
         if isinstance(error, FencedError):
             if self._metrics is not None:
                 self._metrics.leases_lost.add()

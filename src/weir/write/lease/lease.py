@@ -79,6 +79,7 @@ class ShardLease:
         self._version = version
         self._deadline = deadline
         self._last_position = held.last_position
+        self._is_idle = False
         self._ended: FencedError | None = None
         self._is_paused = False
         self._swapping = threading.Lock()
@@ -173,6 +174,11 @@ class ShardLease:
         """A position that the log has reached, according to the lease and its holder since."""
         return self._last_position
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the log has not grown between the last two renewals."""
+        return self._is_idle
+
     def reached(self, position: int) -> None:
         """Remember the log position, which the next change of the stored lease records. No round trip."""
         self._last_position = position
@@ -231,8 +237,10 @@ class ShardLease:
                 return
             renewed, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
             renewed = replace(renewed, acquired_at=self._held.acquired_at)
+            recorded = self._held.last_position
             self._swap(renewed)
             self._deadline = deadline
+            self._is_idle = renewed.last_position == recorded
 
     def release(self) -> None:
         """Mark the lease as released, unless another writer has it. Idempotent.
