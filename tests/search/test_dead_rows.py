@@ -32,14 +32,19 @@ def rows(ids: range, text: str) -> pa.Table:
     )
 
 
+@pytest.mark.parametrize("merged", [False, True], ids=["unmerged", "merged"])
 @pytest.mark.parametrize("dead", [3, 40])
-def test_a_filter_is_shown_live_rows_alone(tmp_path: Path, dead: int) -> None:
+def test_a_filter_is_shown_live_rows_alone(tmp_path: Path, dead: int, *, merged: bool) -> None:
     table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", maintenance="off")
     with table.writer() as writer:
         writer.upsert(rows(range(200), "7"))
         writer.upsert(rows(range(dead), "none"))
     table.maintenance.merge()
     table.upsert(rows(range(dead), "8"))
+    if merged:
+        with table.writer() as writer:
+            writer.flush()
+        table.maintenance.merge()
     table.indexes.create("words", "INVERTED")
     filter = "CAST(text AS INT) > 5"
     by_text = table.search_text("sea", k=10, filter=filter, columns=["id"]).to_table()

@@ -94,9 +94,9 @@ class IndexTextTask:
         try:
             return self._asked(limit, filter, self.mask if passing_over else None)
         except FilterError:
-            if filter is None or not len(self.mask):
+            if filter is None:
                 raise
-            # For the best rows Lance evaluates a filter on dead ones too, told of them or not.
+            # For the best rows Lance evaluates a filter on dead and on deleted ones too, told of them or not.
             with reading(f"base table version {base.version}", base.uri, filter):
                 others = self.mask.with_others_than(base.dataset, filter)
             return self._asked(limit, None, others)

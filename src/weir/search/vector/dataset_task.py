@@ -77,9 +77,9 @@ class DatasetVectorTask:
         try:
             return self._candidates()
         except FilterError:
-            if self.filter is None or not len(self.mask):
+            if self.filter is None:
                 raise
-            # For the nearest rows Lance evaluates a filter on dead ones too, told of them or not.
+            # For the nearest rows Lance evaluates a filter on dead and deleted ones too, told or not.
             with reading(self.label, self.source.uri, self.filter):
                 others = self.mask.known.with_others_than(self.source.opened(), self.filter)
             mask = LaterMask(lambda: others, 0, self.mask.store)
