@@ -61,7 +61,7 @@ class ServiceOptions:
         A file to append the audit log to: who created, changed or deleted what. Default: standard error.
     lease_ttl : float
         Seconds after which the namespaces of a vanished process on another machine are taken over. Default
-        30.
+        60. Each namespace that a process holds costs two or three writes to the store in that time.
     storage_options : mapping of str to str
         Options of the object store.
     """
@@ -84,7 +84,7 @@ class ServiceOptions:
     tls_certificate: str = ""
     tls_key: str = ""
     audit_log: str = ""
-    lease_ttl: float = 30.0
+    lease_ttl: float = 60.0
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
