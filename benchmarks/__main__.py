@@ -1,4 +1,4 @@
-"""Command line: ``python -m benchmarks [--only NAME] [--quick] [--output DIR]``."""
+"""Command line: ``python -m benchmarks [--only NAME] [--quick] [--output DIR] [--page FILE]``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from benchmarks import (
     service,
     wide,
 )
-from benchmarks.context import Context, Scale, Subject
+from benchmarks.context import Context, Result, Scale, Subject
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
+from benchmarks.page import page_with_figures
 from benchmarks.report import print_environment, print_result, write_json, write_markdown, write_plot
 
-__all__ = ["main"]
+__all__ = ["main", "subject_names"]
 
 _SUBJECTS: dict[str, Subject] = {
     "ingest": ingest.run,
@@ -89,12 +90,19 @@ def main() -> None:
                 result = _subject(name)(Context(Path(scratch), scale, status.update))
             print_result(console, result)
             results.append(result)
+            if arguments.page is not None:
+                _put_into(arguments.page, environment, result)
     arguments.output.mkdir(parents=True, exist_ok=True)
     write_json(arguments.output / "results.json", environment, scale, results)
     write_markdown(arguments.output / "results.md", environment, results)
     write_plot(arguments.output / "results.png", results)
     written = ", ".join(sorted(path.name for path in arguments.output.glob("results.*")))
     console.print(f"\nWritten to {arguments.output}: {written}", highlight=False)
+
+
+def _put_into(page: Path, environment: Environment, result: Result) -> None:
+    text = page.read_text(encoding="utf-8")
+    page.write_text(page_with_figures(text, environment, result), encoding="utf-8")
 
 
 def _scale(arguments: argparse.Namespace) -> Scale:
@@ -106,6 +114,11 @@ def _scale(arguments: argparse.Namespace) -> Scale:
     if arguments.events is not None:
         scale = replace(scale, events=arguments.events)
     return scale
+
+
+def subject_names() -> list[str]:
+    """Return the names of all subjects."""
+    return [*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, *_LONG_SUBJECTS]
 
 
 def _names(asked: list[str] | None) -> list[str]:
@@ -128,7 +141,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=sorted([*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, *_LONG_SUBJECTS, *_GROUPS]),
+        choices=sorted([*subject_names(), *_GROUPS]),
         help="one subject; may be repeated (default: all but chroma, namespaces, million, cold, "
         "event-growth, and those of Spark; 'spark' and 'service' stand for several)",
     )
@@ -158,6 +171,12 @@ def _parse() -> argparse.Namespace:
         default=Path("benchmarks/results"),
         metavar="DIR",
         help="where the results go (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="a page with places for the figures, which are filled",
     )
     parser.add_argument(
         "--directory",

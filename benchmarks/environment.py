@@ -59,6 +59,13 @@ class Environment:
             creation_seconds=creation_seconds(directory),
         )
 
+    def summary(self) -> str:
+        """Return in a line what others need to judge the figures."""
+        return (
+            f"{self.processor}, {self.cores} cores, {self.filesystem}; pylance {self.packages['pylance']}, "
+            f"pyarrow {self.packages['pyarrow']}, Python {self.python}; load {self.load:g} at the start"
+        )
+
     def describe(self) -> str:
         """Return it in a few lines for people."""
         fastest, slowest = self.creation_seconds

@@ -16,7 +16,8 @@ from rich.table import Table
 
 from benchmarks.context import Result, Scale
 from benchmarks.environment import Environment
-from benchmarks.harness import Case, Verdict, judge
+from benchmarks.harness import Case, judge
+from benchmarks.page import figures_as_markdown
 
 __all__ = ["print_environment", "print_result", "write_json", "write_markdown", "write_plot"]
 
@@ -75,29 +76,8 @@ def write_json(path: Path, environment: Environment, scale: Scale, results: Sequ
 
 
 def write_markdown(path: Path, environment: Environment, results: Sequence[Result]) -> None:
-    """Write the medians and the targets as tables for the documentation."""
-    lines = [*environment.describe().splitlines(), ""]
-    for result in results:
-        lines += [
-            f"**{result.title}**",
-            "",
-            "| work | contender | p50 ms | p95 ms | target |",
-            "|---|---|--:|--:|---|",
-        ]
-        for case in result.cases:
-            verdicts = {target.contender: _verdict_text(judge(case, target)) for target in case.targets}
-            for at, one in enumerate(case.measurements):
-                lines.append(
-                    f"| {'' if at else case.name} | {one.contender} | {_milliseconds(one.median)} "
-                    f"| {_milliseconds(one.quantile(0.95))} | {verdicts.get(one.contender, '')} |"
-                )
-        lines.append("")
-    path.write_text("\n".join(lines))
-
-
-def _verdict_text(verdict: Verdict) -> str:
-    outcome = "met" if verdict.met else "missed"
-    return f"{verdict.target.describe()} {verdict.reference}: {verdict.ratio:.2f}, {outcome}"
+    """Write the conditions, medians and targets for the documentation."""
+    path.write_text("\n".join(figures_as_markdown(environment, result) for result in results))
 
 
 def write_plot(path: Path, results: Sequence[Result]) -> None:
