@@ -5,74 +5,18 @@ from __future__ import annotations
 import argparse
 import tempfile
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import (
-    changes,
-    concurrent_puts,
-    events,
-    following,
-    get,
-    growth,
-    indexed,
-    ingest,
-    merging,
-    recovery,
-    scan,
-    search,
-    service,
-    wide,
-)
-from benchmarks.context import Context, Result, Scale, Subject
+from benchmarks.context import Context, Result, Scale
 from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
 from benchmarks.page import page_with_figures
 from benchmarks.report import print_environment, print_result, write_json, write_markdown, write_plot
+from benchmarks.subjects import ALL, GROUPS, NAMES, subject
 
-__all__ = ["main", "subject_names"]
-
-_SUBJECTS: dict[str, Subject] = {
-    "ingest": ingest.run,
-    "concurrent": concurrent_puts.run,
-    "recovery": recovery.run,
-    "get": get.run,
-    "scan": scan.run,
-    "following": following.run,
-    "changes": changes.run,
-    "merging": merging.run,
-    "search": search.run,
-    "indexed": indexed.run,
-    "growth": growth.run,
-    "wide": wide.run,
-    "events": events.run,
-    "service-documents": service.documents,
-    "service-vectors": service.vectors,
-    "service-searches": service.searches,
-}
-
-# Loaded when asked for, since they need the extra `spark` and Java: they are not among "all".
-_SPARK_SUBJECTS = {
-    "spark-stream": "benchmarks.spark.streams",
-    "spark-append": "benchmarks.spark.appends",
-    "spark-read": "benchmarks.spark.reads",
-    "spark-merge": "benchmarks.spark.merges",
-}
-# Those of the service that need the program of another project, or minutes each.
-_SERVICE_SUBJECTS = {
-    "chroma": "benchmarks.chroma",
-    "namespaces": "benchmarks.namespaces",
-    "million": "benchmarks.million",
-    "cold": "benchmarks.cold",
-}
-_LONG_SUBJECTS = {"event-growth": "benchmarks.event_growth"}
-# Names that stand for several.
-_GROUPS = {
-    "service": [name for name in _SUBJECTS if name.startswith("service-")],
-    "spark": [*_SPARK_SUBJECTS, "merging"],
-}
+__all__ = ["main"]
 
 
 def main() -> None:
@@ -87,7 +31,7 @@ def main() -> None:
         touch_memory(Path(scratch), scale.touched_mebibytes)
         for name in _names(arguments.only):
             with console.status(name) as status:
-                result = _subject(name)(Context(Path(scratch), scale, status.update))
+                result = subject(name)(Context(Path(scratch), scale, status.update))
             print_result(console, result)
             results.append(result)
             if arguments.page is not None:
@@ -116,22 +60,10 @@ def _scale(arguments: argparse.Namespace) -> Scale:
     return scale
 
 
-def subject_names() -> list[str]:
-    """Return the names of all subjects."""
-    return [*_SUBJECTS, *_SPARK_SUBJECTS, *_SERVICE_SUBJECTS, *_LONG_SUBJECTS]
-
-
 def _names(asked: list[str] | None) -> list[str]:
     """Return the subjects to run, in order and once each."""
-    names = (name for one in asked or _SUBJECTS for name in _GROUPS.get(one, [one]))
+    names = (name for one in asked or ALL for name in GROUPS.get(one, [one]))
     return list(dict.fromkeys(names))
-
-
-def _subject(name: str) -> Subject:
-    if name in _SUBJECTS:
-        return _SUBJECTS[name]
-    subject: Subject = import_module({**_SPARK_SUBJECTS, **_SERVICE_SUBJECTS, **_LONG_SUBJECTS}[name]).run
-    return subject
 
 
 def _parse() -> argparse.Namespace:
@@ -141,7 +73,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=sorted([*subject_names(), *_GROUPS]),
+        choices=sorted([*NAMES, *GROUPS]),
         help="one subject; may be repeated (default: all but chroma, namespaces, million, cold, "
         "event-growth, and those of Spark; 'spark' and 'service' stand for several)",
     )

@@ -63,19 +63,23 @@ class Environment:
         """Return in a line what others need to judge the figures."""
         return (
             f"{self.processor}, {self.cores} cores, {self.filesystem}; pylance {self.packages['pylance']}, "
-            f"pyarrow {self.packages['pyarrow']}, Python {self.python}; load {self.load:g} at the start"
+            f"pyarrow {self.packages['pyarrow']}, Python {self.python}; load {self.load:g} at the start, "
+            f"{self._creation()}"
         )
 
     def describe(self) -> str:
         """Return it in a few lines for people."""
-        fastest, slowest = self.creation_seconds
         packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
         return (
             f"{packages}, Python {self.python}\n"
             f"{self.system}, {self.processor}, {self.cores} cores, {self.filesystem}, "
             f"load {self.load:g} at the start\n"
-            f"creating a file takes {fastest * 1e6:.0f} to {slowest * 1e6:.0f} us, by directory"
+            f"{self._creation()}"
         )
+
+    def _creation(self) -> str:
+        fastest, slowest = self.creation_seconds
+        return f"creating a file takes {fastest * 1e6:.0f} to {slowest * 1e6:.0f} us, by directory"
 
 
 def _processor() -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import subject_names
 from benchmarks.context import Result
 from benchmarks.environment import Environment
 from benchmarks.harness import Case, Measurement, Sense, Target
 from benchmarks.page import page_with_figures, places
+from benchmarks.subjects import NAMES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/benchmarks.md"
 LAST = "<!-- measured: two -->\nas it was\n<!-- /measured -->\n"
@@ -24,7 +24,7 @@ def _result(subject: str, *, times: float) -> Result:
 
 
 def test_every_subject_has_a_place() -> None:
-    assert sorted(places(PAGE.read_text(encoding="utf-8"))) == sorted(subject_names())
+    assert sorted(places(PAGE.read_text(encoding="utf-8"))) == sorted(NAMES)
 
 
 def test_figures_come_to_their_place_and_stay_nowhere_else(tmp_path: Path) -> None:
