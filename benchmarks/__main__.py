@@ -14,7 +14,7 @@ from benchmarks.disk import touch_memory
 from benchmarks.environment import Environment
 from benchmarks.page import page_with_figures
 from benchmarks.report import print_environment, print_result, write_json, write_markdown, write_plot
-from benchmarks.subjects import ALL, GROUPS, NAMES, subject
+from benchmarks.subjects import DEFAULT, GROUPS, NAMES, subject
 
 __all__ = ["main"]
 
@@ -62,7 +62,7 @@ def _scale(arguments: argparse.Namespace) -> Scale:
 
 def _names(asked: list[str] | None) -> list[str]:
     """Return the subjects to run, in order and once each."""
-    names = (name for one in asked or ALL for name in GROUPS.get(one, [one]))
+    names = (name for one in asked or DEFAULT for name in GROUPS.get(one, [one]))
     return list(dict.fromkeys(names))
 
 

@@ -14,7 +14,7 @@ from benchmarks.context import Result
 from benchmarks.environment import Environment
 from benchmarks.harness import Case, Measurement, Verdict, judge
 
-__all__ = ["figures_as_markdown", "page_with_figures", "places"]
+__all__ = ["figures_as_markdown", "milliseconds", "page_with_figures", "places"]
 
 _PLACE = re.compile(
     r"(?P<start><!-- measured: (?P<subject>[\w-]+) -->\n)(?P<figures>.*?)(?P<end><!-- /measured -->)",
@@ -58,7 +58,7 @@ def _table(cases: Sequence[Case]) -> list[str]:
     with_rows = any(case.rows_per_call for case in cases)
     figures = ["median, ms", "p95", *(["rows/s"] if with_rows else []), "compared", "by round"]
     lines = [
-        _row(["work", "who", *figures, "target"]),
+        _row(["work", "contender", *figures, "target"]),
         _row(["---", "---", *["--:"] * len(figures), "---"]),
     ]
     for case in cases:
@@ -79,7 +79,7 @@ def _table(cases: Sequence[Case]) -> list[str]:
 
 
 def _measured(one: Measurement) -> list[str]:
-    return [one.contender, _milliseconds(one.median), _milliseconds(one.quantile(0.95))]
+    return [one.contender, milliseconds(one.median), milliseconds(one.quantile(0.95))]
 
 
 def _judged(verdict: Verdict | None) -> list[str]:
@@ -97,6 +97,13 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Return a time as text: its first three digits, or all before the point.
+
+    Examples
+    --------
+    >>> milliseconds(0.0004567), milliseconds(0.0123), milliseconds(4.462)
+    ('0.457', '12.3', '4,462')
+    """
     value = seconds * 1e3
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"

@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks.context import Result, Scale
 from benchmarks.environment import Environment
 from benchmarks.harness import Case, judge
-from benchmarks.page import figures_as_markdown
+from benchmarks.page import figures_as_markdown, milliseconds
 
 __all__ = ["print_environment", "print_result", "write_json", "write_markdown", "write_plot"]
 
@@ -47,8 +47,8 @@ def print_result(console: Console, result: Result) -> None:
                 "" if at else case.name,
                 one.contender,
                 *((f"{case.rows_per_call / one.mean:,.0f}",) if with_rows else ()),
-                _milliseconds(one.median),
-                _milliseconds(one.quantile(0.95)),
+                milliseconds(one.median),
+                milliseconds(one.quantile(0.95)),
                 str(len(one.seconds)),
                 end_section=at == len(case.measurements) - 1,
             )
@@ -121,7 +121,7 @@ def _draw(panel: Any, result: Result) -> None:
             if limit:
                 panel.plot([limit, limit], [at - 0.48, at + 0.48], color=_TARGET_COLOUR, linewidth=2)
             panel.annotate(
-                _milliseconds(one.median),
+                milliseconds(one.median),
                 (max(*rounds, limit), at),
                 (5, 0),
                 textcoords="offset points",
@@ -190,8 +190,3 @@ def _case_fields(case: Case) -> dict[str, Any]:
             for verdict in (judge(case, target),)
         ],
     }
-
-
-def _milliseconds(seconds: float) -> str:
-    value = seconds * 1e3
-    return f"{value:.3f}" if value < 10 else f"{value:.1f}"

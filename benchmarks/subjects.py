@@ -6,9 +6,9 @@ from importlib import import_module
 
 from benchmarks.context import Subject
 
-__all__ = ["ALL", "BY_NAME", "GROUPS", "NAMES", "subject"]
+__all__ = ["DEFAULT", "GROUPS", "NAMES", "ON_REQUEST", "subject"]
 
-ALL = {
+DEFAULT = {
     "ingest": "benchmarks.ingest:run",
     "concurrent": "benchmarks.concurrent_puts:run",
     "recovery": "benchmarks.recovery:run",
@@ -33,7 +33,7 @@ _ON_SPARK = {
     "spark-read": "benchmarks.spark.reads:run",
     "spark-merge": "benchmarks.spark.merges:run",
 }
-BY_NAME = {
+ON_REQUEST = {
     # These need the extra `spark` and Java.
     **_ON_SPARK,
     # These need the program of another project, or minutes each.
@@ -45,15 +45,15 @@ BY_NAME = {
 }
 """Those that run if they are named."""
 GROUPS = {
-    "service": [name for name in ALL if name.startswith("service-")],
+    "service": [name for name in DEFAULT if name.startswith("service-")],
     "spark": [*_ON_SPARK, "merging"],
 }
 """Names that stand for several."""
-NAMES = [*ALL, *BY_NAME]
+NAMES = [*DEFAULT, *ON_REQUEST]
 
 
 def subject(name: str) -> Subject:
     """Return the function of a subject."""
-    module, _, function = (ALL | BY_NAME)[name].partition(":")
+    module, _, function = (DEFAULT | ON_REQUEST)[name].partition(":")
     found: Subject = getattr(import_module(module), function)
     return found
