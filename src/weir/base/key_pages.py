@@ -43,6 +43,7 @@ from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
+from weir.format.ascending_search import first_places
 from weir.format.key_order import key_order
 from weir.format.plain_keys import plain_keys
 from weir.indexing.library_message import library_message
@@ -611,6 +612,8 @@ def _search(values: Values, wanted: Values, side: Literal["left", "right"]) -> O
     """Return where some values would go among values that ascend."""
     found: Offsets
     if isinstance(values, np.ndarray):
+        if side == "left" and isinstance(wanted, np.ndarray):
+            return first_places(values, wanted)
         found = values.searchsorted(wanted, side=side)
         return found
     found = pc.search_sorted(values, wanted, side=side).to_numpy().astype(np.int64)

@@ -8,6 +8,7 @@ by several tasks, if there are so many merged keys that every page would be read
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -227,7 +228,11 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     offsets = np.split((addresses & _OFFSETS).astype(np.int64), starts[1:])
     work = list(zip(numbers.tolist(), offsets, strict=True)) if addresses.size else []
     try:
-        left = concurrent_map(partial(_delete, base), work, is_local=base.store.is_local, engine=base.engine)
+        # Also on local disk: the library writes these files without the GIL.
+        at_once = max(os.cpu_count() or 1, 2) if base.store.is_local else len(work)
+        left = concurrent_map(
+            partial(_delete, base), work, is_local=False, engine=base.engine, at_once=at_once
+        )
         kept = tuple(one for one in left if one is not None)
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "deleting replaced rows", where=base.uri) from error
