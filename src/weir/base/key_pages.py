@@ -765,6 +765,8 @@ def _rows_with(values: Values, keys: Values) -> tuple[Offsets, Offsets]:
     low = _search(values, keys, "left")
     (which,) = _are_at(values, low, keys).nonzero()
     rows = low[which]
+    if not which.size:
+        return which, rows
     wanted = keys[which] if isinstance(keys, np.ndarray) else keys.take(pa.array(which))
     # Values of a key repeat where rows are there no more, and where the key has other columns.
     if _are_at(values, rows + 1, wanted).any():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Concatenate, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -97,16 +97,14 @@ class Consistency:
         """
         if isinstance(text, Consistency):
             return text
-        if text in ("strong", "snapshot"):
-            return cls(text)
-        found = re.fullmatch(r"bounded\(\s*(\d+)\s*(?:ms)?\s*\)", text) if isinstance(text, str) else None
+        found = _named(text) if isinstance(text, str) else None
         if found is None:
             raise OptionError(
                 f"unknown consistency {text!r}",
                 where="consistency",
                 hint="Use 'strong', 'snapshot' or 'bounded(500)' with milliseconds",
             )
-        return bounded(int(found.group(1)))
+        return found
 
     def __str__(self) -> str:
         """Return the text that :meth:`parse` reads."""
@@ -114,6 +112,15 @@ class Consistency:
 
 
 STRONG = Consistency("strong")
+
+
+@lru_cache(maxsize=64)
+def _named(text: str) -> Consistency | None:
+    """Return the consistency that a text names, the same few for most reads; None if it names none."""
+    if text in ("strong", "snapshot"):
+        return Consistency(text)
+    found = re.fullmatch(r"bounded\(\s*(\d+)\s*(?:ms)?\s*\)", text)
+    return None if found is None else bounded(int(found.group(1)))
 
 
 def bounded(milliseconds: int) -> Consistency:
