@@ -44,6 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     for module in (
         "lsm.expired_rows",
         "snapshots.capture",
+        "snapshots.snapshot",
         "changes.range",
         "maintenance.expire",
         "search.search",
@@ -155,6 +156,45 @@ def test_the_newest_row_says_when(tmp_path: Path, clock: Clock) -> None:
         assert table.scan().to_table()["id"].to_pylist() == [2]
         assert table.maintenance.expire().rows == 1
         assert lance.dataset(table.uri).to_table()["id"].to_pylist() == [2]
+
+
+def test_a_filter_fails_on_no_row_that_has_expired(tmp_path: Path, clock: Clock) -> None:
+    """Wherever the row is, in every kind of read and in writes by filter."""
+    table = made(tmp_path / "t")
+    condition = "CAST(text AS INT) > 2"
+
+    def check(expected: list[int]) -> None:
+        assert sorted(table.scan(["id"], filter=condition).to_table()["id"].to_pylist()) == expected
+        assert table.scan(filter=condition).count() == len(expected)
+        assert table.scan(["id"], filter=condition, limit=1).to_table().num_rows == 1
+        near = table.search([0.0, 0.0], 9, filter=condition).to_table()
+        assert sorted(near["id"].to_pylist()) == expected
+        found = table.search_text("7", 9, filter=condition).to_table()
+        assert sorted(found["id"].to_pylist()) == expected
+
+    def write(writer: Any, first: int) -> None:
+        clock.now = START
+        writer.upsert([row(first, 1, "fish"), row(first + 1, 2, "7"), row(first + 2, None, "1")])
+        clock.now = START + timedelta(days=1)
+
+    with table.writer() as writer:
+        write(writer, 1)
+        writer.flush()
+        table.maintenance.merge()
+        table.indexes.create("text", "INVERTED")
+        check([2])
+        write(writer, 4)
+        writer.flush()
+        table.maintenance.merge()  # into a fragment that the index does not cover
+        write(writer, 7)
+        writer.flush()
+        write(writer, 10)
+        check([2, 5, 8, 11])
+        at = table.snapshot()
+        assert writer.delete(where=condition, limit=1).rows == 1
+        assert table.update(condition, {"text": "'8'"}).rows == 3
+    assert sorted(table.scan(["id"], filter=condition, at=at).to_table()["id"].to_pylist()) == [2, 5, 8, 11]
+    assert table.scan(filter=condition).count() == 3
 
 
 def test_a_token_judges_by_its_instant(tmp_path: Path, clock: Clock) -> None:

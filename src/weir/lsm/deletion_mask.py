@@ -76,14 +76,20 @@ class DeletionMask:
         filter : str
             The filter.
         """
+        matching = _row_ids(dataset, filter=filter, row_addr_blocklist=self.serialized)
+        return DeletionMask(np.setdiff1d(_row_ids(dataset), matching))
 
-        def row_ids(**options: Any) -> npt.NDArray[np.uint64]:
-            found = dataset.scanner(columns=[], with_row_id=True, **options).to_table()
-            ids: npt.NDArray[np.uint64] = found.column(_ROW_ID).to_numpy()
-            return ids
+    def with_matching(self, dataset: lance.LanceDataset, filter: str) -> DeletionMask:
+        """Return these rows, and those of a dataset that match a filter, which has a value for every row.
 
-        matching = row_ids(filter=filter, row_addr_blocklist=self.serialized)
-        return DeletionMask(np.setdiff1d(row_ids(), matching))
+        Parameters
+        ----------
+        dataset : LanceDataset
+            The dataset that they are of.
+        filter : str
+            The filter.
+        """
+        return DeletionMask(np.union1d(self.row_ids, _row_ids(dataset, filter=filter)))
 
     def __len__(self) -> int:
         """Return how many rows are left out."""
@@ -166,6 +172,12 @@ def without_places(batch: pa.RecordBatch, start: int, places: npt.NDArray[np.int
     kept = np.ones(batch.num_rows, dtype=bool)
     kept[places[low:high] - start] = False
     return _filtered(batch, kept)
+
+
+def _row_ids(dataset: lance.LanceDataset, **options: Any) -> npt.NDArray[np.uint64]:
+    found = dataset.scanner(columns=[], with_row_id=True, **options).to_table()
+    ids: npt.NDArray[np.uint64] = found.column(_ROW_ID).to_numpy()
+    return ids
 
 
 def _filtered(batch: pa.RecordBatch, kept: npt.NDArray[np.bool_]) -> pa.RecordBatch:

@@ -8,7 +8,8 @@ versions of a key are in one shard, so that the levels of different shards never
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from weir.format.shard_manifest import FlushedGeneration
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
+from weir.lsm.expired_rows import expired_filter, live_mask
 from weir.lsm.filters import matching_rows, named_columns
 from weir.lsm.folded_rows import folded_rows
 from weir.lsm.generation import Generation
@@ -87,6 +89,15 @@ class Level:
         if len(self.live) > MOST_ROWS:
             return None
         return ("live rows", self.namespace, self.source.identity, self.decided_by)
+
+    def without_expired(self, base: BaseTable, instant: datetime) -> Level:
+        """Return the level with the rows dead that have expired at an instant."""
+        assert base.expiry is not None
+        times = self.take(np.arange(len(self.live)), [base.expiry.column])
+        live = live_mask(base, times, instant)
+        if live is None:
+            return self
+        return replace(self, live=self.live & live, decided_by=(*self.decided_by, ("expired", instant)))
 
     def take(self, rows: Rows, columns: list[str]) -> pa.Table:
         """Return some rows, by their offset.
@@ -162,6 +173,8 @@ class ShardLevels:
         Its flushed generations that the base table does not contain, ascending.
     tail : sequence of TailRun
         The runs of its log tail, oldest first.
+    dead_at : datetime, optional
+        Rows that have expired at this instant are dead too. None: expiry is for others to judge.
     """
 
     def __init__(
@@ -170,11 +183,13 @@ class ShardLevels:
         shard_id: UUID,
         generations: Sequence[FlushedGeneration],
         tail: Sequence[TailRun],
+        dead_at: datetime | None = None,
     ) -> None:
         self._base = base
         self.shard_id = shard_id
         self._generations = tuple(generations)
         self._tail = tuple(tail)
+        self._dead_at = dead_at
 
     @cached_property
     def sources(self) -> tuple[Generation | TailRun, ...]:
@@ -206,6 +221,10 @@ class ShardLevels:
 
     def levels_from(self, first: int) -> tuple[Level, ...]:
         """Return those from a source on; older ones replace no row of theirs."""
+        levels, at = self._levels_from(first), self._dead_at
+        return levels if at is None else tuple(one.without_expired(self._base, at) for one in levels)
+
+    def _levels_from(self, first: int) -> tuple[Level, ...]:
         namespace = self._base.namespace
         sources = self.settled[first:]
         if self._base.append_only is not None:
@@ -234,8 +253,25 @@ class ShardLevels:
         return key_groups(self._base.engine.cache, self._base.namespace, self.settled)
 
 
-def base_mask(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:
-    """Return the base table's rows that some level of some shards has replaced or deleted."""
+def base_mask(
+    base: BaseTable, shards: Sequence[ShardLevels], dead_at: datetime | None = None
+) -> DeletionMask:
+    """Return the base table's rows that some level of some shards has replaced or deleted.
+
+    Parameters
+    ----------
+    dead_at : datetime, optional
+        And those that have expired at this instant.
+    """
+    replaced = _replaced_in_base(base, shards)
+    expired = None if dead_at is None else expired_filter(base, dead_at)
+    if expired is None:
+        return replaced
+    with reading(f"base table version {base.version}", base.uri):
+        return replaced.with_matching(base.dataset, expired)
+
+
+def _replaced_in_base(base: BaseTable, shards: Sequence[ShardLevels]) -> DeletionMask:
     keyed = () if base.append_only is not None else shards
     sources = [source for shard in keyed for source in shard.settled]
     return base.engine.cache.get_or_load(

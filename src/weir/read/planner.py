@@ -119,6 +119,7 @@ class ScanPlanner:
         purpose: Purpose,
     ) -> ScanPlan:
         base = snapshot.base
+        snapshot = snapshot.shown_to(filter)
         filter = snapshot.live_filter(filter)
         asked = _Asked(base.schema, names, filter, _predicate(filter, base.schema), limit, purpose)
         kept, left_out = self.prune(snapshot, filter)

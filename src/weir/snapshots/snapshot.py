@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Concatenate, ParamSpec, TypeVar, cast
@@ -34,10 +34,11 @@ from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.log.first_look import expected_shard
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.lsm.deletion_mask import DeletionMask
-from weir.lsm.expired_rows import live_filter
+from weir.lsm.expired_rows import expiry_instant, live_filter
 from weir.lsm.fitted_filter import fitted_filter
 from weir.lsm.key_reads import read_keys
 from weir.lsm.levels import Level, ShardLevels, base_mask
+from weir.lsm.total_filter import is_total
 from weir.snapshots.shard_view import AnotherHistoryError, ShardReader, ShardView
 from weir.storage.interface import ObjectStore
 
@@ -151,11 +152,14 @@ class ReadSnapshot:
         Every shard, by ascending id.
     instant : datetime or None, default None
         When it is judged what has expired. None: whenever it is read.
+    dead_at : datetime or None, default None
+        Rows that have expired at this instant are dead in its levels.
     """
 
     base: BaseTable
     shards: tuple[ShardView, ...]
     instant: datetime | None = None
+    dead_at: datetime | None = None
     _known: dict[Hashable, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def shows(self, base: BaseTable, shards: tuple[ShardView, ...]) -> bool:
@@ -181,6 +185,19 @@ class ReadSnapshot:
         if key not in self._known:
             self._known[key] = work_out(self, *args, **named)
         return cast("Result", self._known[key])
+
+    def shown_to(self, filter: str | None) -> ReadSnapshot:
+        """Return the snapshot in which a filter meets no row on which it may fail.
+
+        That is this one, unless rows expire and the filter may have no value for some row: those that have
+        expired are then told from the others before it is evaluated.
+        """
+        if filter is None or self.base.expiry is None:
+            return self
+        if is_total(fitted_filter(filter, self.base.schema), self.base.schema):
+            return self
+        instant = self.instant or expiry_instant()
+        return replace(self, instant=instant, dead_at=instant)
 
     def live_filter(self, filter: str | None) -> str | None:
         """Return a filter whose literals fit the columns, with the condition that rows have not expired."""
@@ -211,7 +228,7 @@ class ReadSnapshot:
 
 
 def _shard_levels(snapshot: ReadSnapshot, view: ShardView) -> ShardLevels:
-    return ShardLevels(snapshot.base, view.shard_id, snapshot.unmerged(view), view.tail)
+    return ShardLevels(snapshot.base, view.shard_id, snapshot.unmerged(view), view.tail, snapshot.dead_at)
 
 
 def _levels(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> tuple[Level, ...]:
@@ -221,7 +238,7 @@ def _levels(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> tuple[Level
 
 
 def _base_mask(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> DeletionMask:
-    return base_mask(snapshot.base, [snapshot.shard_levels(view) for view in views])
+    return base_mask(snapshot.base, [snapshot.shard_levels(view) for view in views], snapshot.dead_at)
 
 
 class SnapshotReader:

@@ -133,7 +133,8 @@ def plan_text_search(
     """
     base = snapshot.base
     names = tuple(base.schema.names if columns is None else columns)
-    filter = snapshot.live_filter(filter)
+    shown = snapshot.shown_to(filter)
+    filter = shown.live_filter(filter)
     schema = result_schema(base.schema, names, [pa.field(SCORE, pa.float32())])
     searched = list(dict.fromkeys(leaf.column for leaf in leaves(query) if leaf.column is not None))
     indexes = _indexes(snapshot, searched)
@@ -141,10 +142,7 @@ def plan_text_search(
     # Every row counts for the statistics, so that no shard can be left out.
     levels = snapshot.levels(snapshot.shards)
     mask = snapshot.base_mask(snapshot.shards)
-    parts: list[TextPart] = [
-        *fragment_parts(base, indexes, mask, levels),
-        *snapshot.once(_levels_parts),
-    ]
+    parts = _parts(snapshot, indexes)
     asked = constants or {}
     corpora = {
         column: Corpus(index, mask, levels, parts, asked.get(column, DEFAULT))
@@ -153,14 +151,23 @@ def plan_text_search(
     node = with_words(query, corpora)
     statistics = {column: corpus.statistics() for column, corpus in corpora.items()}
     question = Question(node, statistics, tokenizers, k, names, filter)
-    indexed = _indexed_task(base, _common(indexes), question, query, mask, corpora)
-    newer = PartsTextTask(tuple(parts), question) if parts else None
+    dead = shown.base_mask(snapshot.shards)
+    indexed = _indexed_task(base, _common(indexes), question, query, dead, corpora)
+    searched_parts = parts if shown is snapshot else _parts(shown, indexes)
+    newer = PartsTextTask(tuple(searched_parts), question) if searched_parts else None
     counted = ", ".join(
         f"{one.documents} texts of {one.mean_length:.1f} words in {column}"
         for column, one in statistics.items()
     )
     header = f"{k} best of {store.uri}, {consistency}: base version {base.version}, {counted}"
     return TextSearchPlan(schema, names, base.primary_key, k, indexed, newer, header)
+
+
+def _parts(snapshot: ReadSnapshot, indexes: Mapping[str, TextIndex]) -> list[TextPart]:
+    """Return what the indexes do not cover."""
+    levels, mask = snapshot.levels(snapshot.shards), snapshot.base_mask(snapshot.shards)
+    by = (*(level.source.identity for level in levels), snapshot.dead_at)
+    return [*fragment_parts(snapshot.base, indexes, mask, by), *snapshot.once(_levels_parts)]
 
 
 def _levels_parts(snapshot: ReadSnapshot) -> list[LevelsPart]:

@@ -20,7 +20,6 @@ from weir.base.table import BaseTable
 from weir.engine.cache import ByteBudgetCache
 from weir.lsm.damage import reading
 from weir.lsm.deletion_mask import DeletionMask
-from weir.lsm.levels import Level
 from weir.search.text.index import TextIndex
 from weir.search.text.tokenizer import HeldTexts, TextRows, Tokenizer
 
@@ -182,10 +181,9 @@ def fragment_parts(
     base: BaseTable,
     indexes: Mapping[str, TextIndex],
     mask: DeletionMask,
-    levels: Sequence[Level],
+    masked_by: tuple[Hashable, ...],
 ) -> list[FragmentPart]:
     """Return the fragments of the base table that some of the indexes do not cover."""
     covered = frozenset.intersection(*(index.fragments for index in indexes.values()))
     numbers = sorted(fragment.fragment_id for fragment in base.dataset.get_fragments())
-    by = tuple(level.source.identity for level in levels)
-    return [FragmentPart(base, number, mask, by) for number in numbers if number not in covered]
+    return [FragmentPart(base, number, mask, masked_by) for number in numbers if number not in covered]

@@ -132,6 +132,7 @@ def plan_vector_search(
     base = snapshot.base
     names = tuple(base.schema.names if columns is None else columns)
     schema = result_schema(base.schema, names, _added(query))
+    snapshot = snapshot.shown_to(filter)
     filter = snapshot.live_filter(filter)
     kept, left_out = prune(snapshot, filter)
     pruned = [Pruned(f"shard {view.shard_id}", reason) for view, reason in left_out]
