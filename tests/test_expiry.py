@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.errors import OptionError, SchemaError, WeirError
+from weir.errors import FilterError, OptionError, SchemaError, WeirError
 from weir.format.snapshot_token import SnapshotToken
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -293,6 +293,21 @@ def test_whole_fragments_go_where_rows_are_sorted(tmp_path: Path, clock: Clock) 
     clock.now += WEEK
     assert table.maintenance.run().expired.rows == 4
     assert table.scan().count() == 0
+
+
+def test_a_delete_by_filter_passes_over_appended_rows_that_have_expired(tmp_path: Path, clock: Clock) -> None:
+    """They count for no limit, and the filter does not fail on them; on another row it fails by name."""
+    table = made(tmp_path / "t", primary_key=None)
+    with table.writer() as writer:
+        writer.upsert([row(1, 1), row(2, 2, "7"), row(3, 2, "8")])
+        clock.now = START + timedelta(days=1)
+        result = writer.delete(where="CAST(text AS INT) > 2", limit=1)
+        assert (result.rows, result.remaining) == (1, 1)
+        assert writer.delete(where="id > 0").rows == 1
+        writer.upsert([row(4, 2)])
+        with pytest.raises(FilterError, match="cannot be evaluated on every row"):
+            writer.delete(where="CAST(text AS INT) > 2")
+    assert table.scan().to_table()["id"].to_pylist() == [4]
 
 
 @pytest.mark.parametrize(

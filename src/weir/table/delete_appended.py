@@ -12,12 +12,13 @@ from uuid import UUID
 import lance
 
 from weir.base.library_commit import commit_with_library
-from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
+from weir.base.library_errors import LIBRARY_ERRORS
 from weir.base.table import BaseTable
 from weir.engine.runner import ThreadRunner
-from weir.errors import LeaseHeldError
-from weir.lsm.filters import check_filter
+from weir.errors import FilterError, LeaseHeldError
+from weir.lsm.filters import check_filter, is_of_a_filter, reason
 from weir.lsm.fitted_filter import fitted_filter
+from weir.maintenance.expire import expire_rows
 from weir.maintenance.recover import recover_shards
 from weir.merge.service import merge_generations
 from weir.snapshots.snapshot import ReadSnapshot
@@ -58,25 +59,32 @@ def delete_appended(
         recover_shards(store, waiting, ThreadRunner())
         snapshot = reader.take_newest()
     merge_generations(snapshot.base, [view.manifest for view in snapshot.shards], ThreadRunner())
-    _refuse_unmerged(reader.take_newest(), where, held)
+    _refuse_unmerged(reader.take_newest().shown_to(where), where, held)
+    # A row that no read shows is none of those to delete, and the filter may fail on it.
+    expire_rows(reader.base)
     deleted = remaining = 0
 
     def delete(base: BaseTable, dataset: lance.LanceDataset) -> None:
         nonlocal deleted, remaining
-        deleted, remaining = _delete(base, dataset, where, limit)
+        try:
+            deleted, remaining = _delete(dataset, where, limit)
+        except LIBRARY_ERRORS as error:
+            if not is_of_a_filter(error):
+                raise
+            raise FilterError(
+                f"the filter {where!r} cannot be evaluated on every row: {reason(error)}", where="filter"
+            ) from error
 
     reader.follow(commit_with_library(reader.base, delete, doing="deleting by filter"))
     return deleted, remaining
 
 
-def _delete(base: BaseTable, dataset: lance.LanceDataset, where: str, limit: int | None) -> tuple[int, int]:
+def _delete(dataset: lance.LanceDataset, where: str, limit: int | None) -> tuple[int, int]:
     if limit is None:
         return int(dataset.delete(where)["num_deleted_rows"]), 0
-    scanner = dataset.scanner(columns=[], filter=where, with_row_id=True)
-    try:
-        found = scanner.to_table().column("_rowid").to_pylist()
-    except LIBRARY_ERRORS as error:
-        raise storage_failure(error, "looking for rows", where=base.uri) from error
+    found = (
+        dataset.scanner(columns=[], filter=where, with_row_id=True).to_table().column("_rowid").to_pylist()
+    )
     chosen = found[:limit]
     if chosen:
         # The library would make it again where a compaction has moved the rows, and find none of them.
@@ -85,11 +93,12 @@ def _delete(base: BaseTable, dataset: lance.LanceDataset, where: str, limit: int
 
 
 def _refuse_unmerged(snapshot: ReadSnapshot, where: str, held: Collection[UUID]) -> None:
+    condition = snapshot.live_filter(where)
     for view in snapshot.shards:
         if view.shard_id in held:
             continue  # any rows there now were added after the call began
         levels = snapshot.shard_levels(view).levels
-        if any(level.matching(where).any() for level in levels):
+        if any(level.matching(condition).any() for level in levels):
             raise LeaseHeldError(
                 f"rows that match are in the log of shard {view.shard_id}, and another writer has its lease",
                 where=snapshot.base.uri,
