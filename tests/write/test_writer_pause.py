@@ -15,6 +15,7 @@ from weir.format.wal_entry import wal_schema
 from weir.log.wal import Wal
 from weir.storage.counting import CountingStore
 from weir.write.claim import claim_shard
+from weir.write.fencing import AppendCheck
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 
@@ -49,6 +50,36 @@ def test_going_on_costs_two_round_trips_for_each_shard(table: weir.Table) -> Non
         store.reset()
     assert not store.counts
     assert contents(table) == dict.fromkeys(range(30), "3")
+
+
+def test_others_claim_while_a_write_after_a_brief_pause_is_under_way(
+    table: weir.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write has looked at the leases by then; the fences of the claims stop it."""
+    before, turn, due = AppendCheck.before, threading.Lock(), [1]
+
+    def looked(check: AppendCheck, position: int, *, epoch: int, in_doubt: bool) -> None:
+        before(check, position, epoch=epoch, in_doubt=in_doubt)
+        if epoch > 1:
+            return
+        with turn:
+            if due:
+                due.clear()
+                with weir.Engine().open(table.uri).writer() as second:
+                    second.upsert(rows(range(30), "second"))
+
+    late = rows(range(30), "late"), weir.Source("orders", 2)
+    with table.writer(flush_on_close=False) as first:
+        first.upsert(rows(range(30), "first"), source=weir.Source("orders", 1))
+        first.pause(brief=True)
+        monkeypatch.setattr(AppendCheck, "before", looked)
+        with pytest.raises(FencedError, match="claimed with epoch 2"):
+            first.upsert(late[0], source=late[1])
+    assert contents(table) == dict.fromkeys(range(30), "second")
+    with table.writer() as again:
+        assert len(again.upsert(late[0], source=late[1]).positions) == 3
+    assert contents(table) == dict.fromkeys(range(30), "late")
+    assert not table.maintenance.verify().findings
 
 
 def test_others_write_meanwhile(table: weir.Table) -> None:

@@ -6,6 +6,9 @@ is kept there for the next micro-batch. Between micro-batches it is paused: its 
 writers can then claim the shards, and a process that ends, or a query that continues in another one, blocks
 nobody.
 
+A micro-batch does not take the leases back, which would be two swaps for each shard, but only looks whether
+they were taken. If another writer takes one just then, the fence stops this one.
+
 Correctness does not depend on it. Replacing a lost or fenced writer costs no more than opening a new one, and
 a repeated commit skips what was already written.
 """
@@ -110,7 +113,7 @@ class KeptWriters:
             result = action(writer)
             if flush if kept.options.flush is None else kept.options.flush:
                 writer.flush()
-            writer.pause()
+            writer.pause(brief=True)
             until_kept.pop_all()
         self._pool.keep(holder, kept)
         return result

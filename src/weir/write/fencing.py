@@ -196,7 +196,7 @@ class Fence:
             If the manifest had to be asked, and cannot be read.
         """
         try:
-            self._lease.check()
+            self._lease.check_to_append()
             self._appends.before(position, epoch=self._epoch, in_doubt=in_doubt)
         except FencedError as error:
             raise self.fenced(error) from None

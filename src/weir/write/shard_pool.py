@@ -206,9 +206,9 @@ class ShardPool:
             raise errors[0]
         return frozenset(writers)
 
-    def pause(self) -> None:
+    def pause(self, *, brief: bool = False) -> None:
         """Release the shards until they are written to again, except those that are shared here."""
-        self._for_each_held(lambda held: None if held.is_shared_by(self) else held.writer.pause())
+        self._for_each_held(lambda held: None if held.is_shared_by(self) else held.writer.pause(brief=brief))
 
     def _for_each_held(self, action: Callable[[HeldShard], None]) -> None:
         futures = [self.start(action, held) for held in list(self._held.values())]

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import pyarrow as pa
@@ -356,15 +357,20 @@ class ShardWriter:
         if self._context.aging is not None and self._options.max_memtable_age < math.inf:
             self._context.aging.watch(self, position, self._options.max_memtable_age)
 
-    def pause(self) -> None:
+    def pause(self, *, brief: bool = False) -> None:
         """Let others have the shard until something is written here again.
 
         Waits for queued writes and a running flush. The next write or flush takes the lease back with one
         round trip, if no other writer has held it since. Otherwise this writer is fenced, and the shard has
         to be claimed again.
+
+        Parameters
+        ----------
+        brief : bool, default False
+            As for :meth:`weir.write.lease.lease.ShardLease.pause`.
         """
         self._commits.drain()
-        self._commits.alone(self._pause)
+        self._commits.alone(partial(self._pause, brief))
 
     def write_queued(self) -> None:
         """Write everything queued, and wait for it."""
@@ -439,7 +445,7 @@ class ShardWriter:
             return list(group), []
         if self.lease.is_paused:
             # What is remembered counts only if nobody else has had the shard, and no backup took its place.
-            self.lease.check()
+            self.lease.check_to_append()
         # The repeated write may be an append that seemed to fail.
         self._log.settle_doubt()
         fresh: list[PendingWrite] = []
@@ -560,9 +566,9 @@ class ShardWriter:
         self._refuse_if_stopped()
         self._log.freeze()
 
-    def _pause(self) -> None:
+    def _pause(self, brief: bool) -> None:
         self._memtables.wait_for_flush()
-        self.lease.pause()
+        self.lease.pause(brief=brief)
 
     def _settle_early(self) -> None:
         """Settle what is in doubt, unless a running write does."""

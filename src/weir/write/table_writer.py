@@ -680,7 +680,7 @@ class TableWriter:
             # The resharding has flushed them.
             self._writes.follow(parts, error).shards.for_each(ShardWriter.flush)
 
-    def pause(self) -> None:
+    def pause(self, *, brief: bool = False) -> None:
         """Release the shards to other writers until something is written here again.
 
         For a writer that writes occasionally and should not lock others out meanwhile. The state of each
@@ -691,13 +691,21 @@ class TableWriter:
         Waits for queued writes and running flushes. A shard that another writer of this process also writes
         to stays claimed.
 
+        Parameters
+        ----------
+        brief : bool, default False
+            Whether the next writes may do without the leases: they only look whether they were taken
+            meanwhile. So another writer may claim a shard while one of them is under way, which then fails
+            with :class:`~weir.errors.FencedError`, and has to be repeatable. What is flushed or staged
+            still takes the leases back.
+
         Raises
         ------
         WriterClosedError
             If the writer is closed.
         """
         self._shards.refuse_if_closed()
-        self._shards.pause()
+        self._shards.pause(brief=brief)
 
     def close(self) -> None:
         """Write what is queued, flush unless the options say otherwise, and release the shards. Idempotent.

@@ -521,6 +521,51 @@ def test_pausing_what_others_have_taken(store: LocalStore, take: Take) -> None:
         first.check()
 
 
+def test_after_a_brief_pause_appends_only_look(store: LocalStore, take: Take, clock: FakeClock) -> None:
+    counting = CountingStore(store)
+    first = take(counting)
+    first.renew()
+    first.pause(brief=True)
+    for position in range(1, 6):
+        counting.reset()
+        first.check_to_append()
+        first.check_to_append()
+        first.reached(position)
+        first.pause(brief=True)
+        assert dict(counting.counts) == {"head": 1}
+        assert (stored(store).released, stored(store).last_position) == (True, 0)
+    # What they reached is recorded before long, in the next pause, by the heartbeat, or at the end.
+    clock.pass_time(1)
+    first.pause(brief=True)
+    assert (stored(store).released, stored(store).last_position) == (True, 5)
+    first.reached(6)
+    first.renew()
+    assert (stored(store).released, stored(store).last_position) == (True, 6)
+    # For more than an append it is taken back.
+    first.check()
+    assert not stored(store).released
+    first.pause(brief=True)
+    first.reached(7)
+    first.release()
+    assert (stored(store).released, stored(store).last_position) == (True, 7)
+
+
+def test_a_lease_taken_in_a_brief_pause_does_not_come_back(store: LocalStore, take: Take) -> None:
+    first = take()
+    first.pause(brief=True)
+    first.check_to_append()
+    first.pause(brief=True)
+    second = take()
+    for _ in range(2):
+        with pytest.raises(FencedError, match="taken over"):
+            first.check_to_append()
+    second.check()
+    # After a pause of the other kind it is taken back.
+    second.pause()
+    second.check_to_append()
+    assert not stored(store).released
+
+
 def test_of_many_that_come_back_one_does(store: LocalStore, take: Take) -> None:
     """The holder comes back while others take the lease: somebody has it in the end, and only one."""
     for _ in range(20):

@@ -40,6 +40,10 @@ __all__ = ["ShardLease", "release_quietly"]
 _log = get_logger(__name__)
 
 _MAX_ATTEMPTS = 64
+_LOOKS_PER_TTL = 60
+"""For which share of the TTL a look counts that nobody has taken a paused lease."""
+_RECORDED_EVERY_SECONDS = 1.0
+"""How often a brief pause records the log position."""
 
 
 class ShardLease:
@@ -82,6 +86,9 @@ class ShardLease:
         self._is_idle = False
         self._ended: FencedError | None = None
         self._is_paused = False
+        self._is_brief = False
+        # Uptimes: until which it counts that nobody had come during a brief pause, and of the last swap.
+        self._looked_until = self._swapped_at = 0.0
         self._swapping = threading.Lock()
         # Leases that may be stored by swaps whose answers were lost.
         self._in_doubt: set[str] = set()
@@ -199,6 +206,30 @@ class ShardLease:
             return
         raise self._end(self._error("has expired and was not renewed"))
 
+    def check_to_append(self) -> None:
+        """As :meth:`check`, but after a brief pause the lease is not taken back: one look, if nobody came.
+
+        Raises
+        ------
+        FencedError, StorageError
+            As for :meth:`check`.
+        """
+        if not (self._is_paused and self._is_brief and self._nobody_came()):
+            self.check()
+
+    def _nobody_came(self) -> bool:
+        """Return whether the stored lease is as we left it, or was so a moment ago."""
+        with self._swapping:
+            uptime = self._terms.clock.uptime()
+            if self._ended is not None or self._version is None:
+                return False
+            if uptime >= self._looked_until:
+                stored = self._store.head(self._path)
+                if stored is None or stored.version != self._version:
+                    return False
+                self._looked_until = uptime + self._terms.ttl / _LOOKS_PER_TTL
+            return True
+
     def check_stored(self) -> None:
         """As :meth:`check`, and on a local disk that the lease is there still: one look, no round trip.
 
@@ -221,7 +252,9 @@ class ShardLease:
             )
 
     def renew(self) -> None:
-        """Put the end off by the TTL. One round trip, if nothing came in between; none while it is paused.
+        """Put the end off by the TTL. One round trip, if nothing came in between.
+
+        While it is paused only the log position is recorded, if appends have moved it.
 
         Raises
         ------
@@ -234,6 +267,7 @@ class ShardLease:
             if self._ended is not None:
                 raise self._ended.again()
             if self._is_paused:
+                self._give_up()
                 return
             renewed, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
             renewed = replace(renewed, acquired_at=self._held.acquired_at)
@@ -264,16 +298,25 @@ class ShardLease:
         """
         released_leases.abandon(self._held)
 
-    def pause(self) -> None:
+    def pause(self, *, brief: bool = False) -> None:
         """Let go for now: others find the lease released, and the next :meth:`check` takes it back.
 
         Taking it back is one round trip, and succeeds if no other writer has held the lease in between: then
         nothing known about the shard has changed.
 
         If the store fails, the lease is paused all the same, and for other processes it runs its time.
+
+        Parameters
+        ----------
+        brief : bool, default False
+            Whether appends may go on without it (:meth:`check_to_append`), as far as nobody takes it: the
+            fence then keeps us apart from others, as it does where clocks are wrong. The log position that
+            they reach is recorded once in a second.
         """
         with self._swapping:
-            if self._ended is not None or self._is_paused:
+            self._is_brief, self._looked_until = brief, 0.0
+            is_due = self._terms.clock.uptime() - self._swapped_at >= _RECORDED_EVERY_SECONDS
+            if self._ended is not None or (self._is_paused and not is_due):
                 return
             self._is_paused = True
             try:
@@ -284,7 +327,8 @@ class ShardLease:
     def _give_up(self) -> None:
         """Mark the lease as released, unless it already is, or another writer has it."""
         released_leases.add(self._held)
-        if self._held.released and self._version is not None:
+        is_recorded = self._held.last_position == self._last_position
+        if self._held.released and is_recorded and self._version is not None:
             return
         released = replace(
             self._held,
@@ -334,6 +378,7 @@ class ShardLease:
                 self._version = None
                 continue
             self._held = successor
+            self._swapped_at = self._terms.clock.uptime()
             self._in_doubt.clear()
             return
         raise ConflictError(
