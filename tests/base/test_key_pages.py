@@ -15,7 +15,8 @@ import pytest
 
 from weir.base.create import create_base_table
 from weir.base.key_index import extend_key_index
-from weir.base.key_pages import KeyPages, _PageFile, _Segment, key_pages
+from weir.base.key_pages import KeyPages, key_pages
+from weir.base.key_segment import PageFile, Segment
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.errors import CorruptionError, StorageError
@@ -200,7 +201,7 @@ def test_keys_one_by_one_bring_the_whole_segment_into_memory(tmp_path: Path, kin
 
 
 def test_a_large_segment_is_not_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weir.base.key_pages._GATHERED_UP_TO_ROWS", 99_999)
+    monkeypatch.setattr("weir.base.key_segment._GATHERED_UP_TO_ROWS", 99_999)
     base = _made(tmp_path, pa.int64(), np.arange(100_000))
     default_context().cache.clear()
     pages = key_pages(base)
@@ -218,10 +219,10 @@ def test_a_sweep_of_most_pages_keeps_them_where_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType, has_room: bool
 ) -> None:
     monkeypatch.setattr("weir.base.key_pages._SWEPT_PAGES", 2)
-    monkeypatch.setattr("weir.base.key_pages._READ_PAGES", 3)
+    monkeypatch.setattr("weir.base.key_segment._READ_PAGES", 3)
     if not has_room:
-        monkeypatch.setattr(_Segment, "_nbytes", 2**60)
-        monkeypatch.setattr("weir.base.key_pages._GATHERED_UP_TO_ROWS", 0)
+        monkeypatch.setattr(Segment, "_nbytes", 2**60)
+        monkeypatch.setattr("weir.base.key_segment._GATHERED_UP_TO_ROWS", 0)
     base = _made(tmp_path, kind, np.arange(0, 2 * 100_000, 2))
     default_context().cache.clear()
     pages = key_pages(base)
@@ -258,7 +259,7 @@ def test_keys_of_most_pages_have_all_of_them_read_ahead(tmp_path: Path, kind: pa
 
 
 def test_nothing_is_read_ahead_that_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Segment, "_nbytes", 2**60)
+    monkeypatch.setattr(Segment, "_nbytes", 2**60)
     base = _made(tmp_path, pa.int64(), np.arange(100_000))
     default_context().cache.clear()
     pages = key_pages(base)
@@ -285,16 +286,16 @@ def _spread(kind: pa.DataType, shape: str) -> Numbers:
 def test_keys_are_found_where_they_probably_are_or_else_in_all_of_their_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType, shape: str
 ) -> None:
-    monkeypatch.setattr("weir.base.key_pages._ROWS_PER_GUESS", 1)
+    monkeypatch.setattr("weir.base.key_segment._ROWS_PER_GUESS", 1)
     monkeypatch.setattr("weir.base.key_pages._GUESSED_AT_ONCE", 700)
     read: list[int] = []
-    take = _PageFile.take
+    take = PageFile.take
 
-    def counted(file: _PageFile, rows: Numbers) -> Any:
+    def counted(file: PageFile, rows: Numbers) -> Any:
         read.append(len(rows))
         return take(file, rows)
 
-    monkeypatch.setattr(_PageFile, "take", counted)
+    monkeypatch.setattr(PageFile, "take", counted)
     numbers = _spread(kind, shape)
     base = _made(tmp_path, kind, np.random.default_rng(3).permutation(numbers))
     # The index keeps naming the rows that these replace.
@@ -320,8 +321,8 @@ def test_keys_are_found_where_they_probably_are_or_else_in_all_of_their_pages(
 def test_guessing_ends_when_it_has_cost_as_much_as_keeping_all_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weir.base.key_pages._ROWS_PER_GUESS", 200)
-    monkeypatch.setattr("weir.base.key_pages._GATHERED_UP_TO_ROWS", 0)
+    monkeypatch.setattr("weir.base.key_segment._ROWS_PER_GUESS", 200)
+    monkeypatch.setattr("weir.base.key_segment._GATHERED_UP_TO_ROWS", 0)
     base = _made(tmp_path, pa.int64(), np.arange(0, 2 * 100_000, 2))
     default_context().cache.clear()
     pages = key_pages(base)
