@@ -48,6 +48,17 @@ def check_filter(schema: pa.Schema, text: str) -> None:
     """
     if not isinstance(text, str) or not text.strip():
         raise FilterError(f'a filter is SQL text such as "delay > 60", got {text!r}', where="filter")
+    _check_text(schema.serialize().to_pybytes(), text)
+
+
+@lru_cache(maxsize=64)
+def _schema(serialized: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(serialized))
+
+
+@lru_cache(maxsize=1024)
+def _check_text(serialized: bytes, text: str) -> None:
+    schema = _schema(serialized)
     named = {name for match in _NAMES.finditer(text) for name in match.groups()}
     system = (named & _SYSTEM_COLUMNS).difference(schema.names)
     if system:
@@ -56,7 +67,6 @@ def check_filter(schema: pa.Schema, text: str) -> None:
             where="filter",
             hint=f"The columns are {', '.join(schema.names)}",
         )
-    serialized = schema.serialize().to_pybytes()
     try:
         _check(serialized, filter_form(text, schema))
     except FilterError:
@@ -66,7 +76,7 @@ def check_filter(schema: pa.Schema, text: str) -> None:
 
 @lru_cache(maxsize=1024)
 def _check(serialized: bytes, text: str) -> None:
-    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+    schema = _schema(serialized)
     refuse_deep(text, "the filter", where="filter", error=FilterError)
     _evaluate(schema.empty_table(), text)
     # Lance ignores anything after a complete condition; in parentheses that is an error, unless the text
