@@ -330,3 +330,35 @@ def test_a_process_ends_although_what_it_wrote_cannot_be_released(tmp_path: Path
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1, error
     assert "service.ended_early" in error
+
+
+_TICKS = """
+import sys
+from weir.service import server
+from weir.service.options import ServiceOptions
+
+tick, ticks = server._Server.on_tick, []
+
+async def counted(self, counter):
+    ticks.append(counter)
+    return await tick(self, counter)
+
+server._Server.on_tick = counted
+server._SECONDS_BETWEEN_TICKS = 3600.0
+options = ServiceOptions(listen="127.0.0.1:0", auth=False, fsync=False)
+server.serve(sys.argv[1], options, lambda url: print(url, flush=True))
+print(len(ticks))
+"""
+
+
+def test_a_process_wakes_up_to_end_and_seldom_before(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _TICKS, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    # Answered once the server ticks.
+    assert httpx2.get(f"{url}/healthz", timeout=60, trust_env=False).headers["date"]
+    process.send_signal(signal.SIGTERM)
+    told, _ = process.communicate(timeout=60)
+    assert (process.returncode, told) == (0, "2\n")

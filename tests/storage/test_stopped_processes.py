@@ -20,8 +20,10 @@ from pathlib import Path
 import pytest
 
 from weir.errors import ObjectExistsError, ObjectNotFoundError, PreconditionError
-from weir.storage import local_swaps
+from weir.storage import local, local_files, local_swaps
+from weir.storage.interface import Bytes
 from weir.storage.local import LocalStore
+from weir.storage.local_publish import NamedFile
 
 _CHILD = """
 import sys
@@ -217,7 +219,59 @@ def test_swaps_leave_nothing_that_grows(tmp_path: Path) -> None:
     store = LocalStore(tmp_path, fsync=False)
     store.put_if_absent("d/a", b"first")
     _swapped(store, 50, "swap")
-    assert len([path for path in (tmp_path / "d").rglob("*") if path.is_file()]) == 3
+    assert len([path for path in (tmp_path / "d").rglob("*") if path.is_file()]) == 4
+
+
+def test_a_swap_after_an_own_one_takes_the_file_of_an_obsolete_version(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put_if_absent("d/a", b"first")
+    _swapped(store, 3, "swap")
+    files = {path.stat().st_ino for path in (tmp_path / "d/.weir-swaps").rglob("*") if path.is_file()}
+    version = _version(store)
+    for content in (b"longer than what was there", b"short", b"", b"longer again"):
+        version = store.compare_and_swap("d/a", content, version)
+        assert version == _version(store)
+        assert bytes(store.get("d/a")) == content
+        assert os.stat(store.location_of("d/a")).st_ino in files
+
+
+def test_a_file_with_a_second_name_is_not_written_anew(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "one", fsync=False)
+    store.put_if_absent("d/a", b"first")
+    _swapped(store, 3, "swap")
+    shutil.copytree(tmp_path / "one", tmp_path / "backup", copy_function=os.link)
+    _swapped(store, 20, "later")
+    assert bytes(LocalStore(tmp_path / "backup").get("d/a")) == b"swap 2"
+
+
+def test_no_two_take_the_file_of_one_version(tmp_path: Path) -> None:
+    file, published = tmp_path / "1", tmp_path / "4"
+    file.write_bytes(b"obsolete")
+    first = NamedFile.reusing(str(file))
+    assert first is not None
+    assert NamedFile.reusing(str(file)) is None
+    first.fill([b"new"], 3, fsync=False)
+    first.link(str(published))
+    os.close(first.descriptor)  # as a process does that dies here
+    assert NamedFile.reusing(str(file)) is None
+    assert published.read_bytes() == b"new"
+
+
+def test_a_reader_that_sleeps_until_its_version_is_written_anew_reads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path, fsync=False)
+    store.put_if_absent("d/a", b"first")
+    _swapped(store, 3, "swap")
+    read = local_files.read_fully
+
+    def sleeps(descriptor: int, start: int, length: int) -> Bytes:
+        monkeypatch.setattr(local, "read_fully", read)
+        _swapped(store, 4, "a longer one")
+        return read(descriptor, start, length)
+
+    monkeypatch.setattr(local, "read_fully", sleeps)
+    assert bytes(store.get("d/a")) == b"a longer one 3"
 
 
 @pytest.mark.parametrize("seed", range(20))

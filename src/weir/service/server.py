@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
@@ -40,6 +40,7 @@ _SECONDS_TO_FINISH = 10
 _SECONDS_FOR_UPKEEP = 3.0
 _SECONDS_FOR_BACKGROUND = 1.0
 _SECONDS_TO_END = 18.0
+_SECONDS_BETWEEN_TICKS = 1.0
 
 
 def serve(root: str, options: ServiceOptions, listening: Callable[[str], None]) -> None:
@@ -154,6 +155,15 @@ class _Server(uvicorn.Server):
         self._service = service
         self._announce = started
         self._is_ending = False
+        self._asked = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def main_loop(self) -> None:
+        """Tick until the process is asked to end: once a second for the date in headers, not ten times."""
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), _SECONDS_BETWEEN_TICKS)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -170,6 +180,8 @@ class _Server(uvicorn.Server):
     def _asked_to_end(self, number: int, frame: object) -> None:
         self._service.is_stopping = True
         self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._asked.set)
         if not self._is_ending:
             self._is_ending = True
             last = threading.Timer(_SECONDS_TO_END, self._end_at_last)

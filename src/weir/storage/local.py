@@ -38,6 +38,7 @@ _ATTEMPTS = 100
 _ATTEMPTS_WHEN_REFUSED = 10
 _ABANDONED_AFTER_SECONDS = 3600.0
 _REMEMBERED_SWAPS = 256
+_REUSED_BETWEEN_REMOVALS = 16
 
 
 class LocalStore(ObjectStore):
@@ -49,8 +50,8 @@ class LocalStore(ObjectStore):
     if it existed and is gone, it was removed with everything in it, and a write into an empty one would be
     acknowledged and lost.
 
-    There are no locks: a process that is stopped at any point blocks no other. Swapped objects have their
-    later versions in ``.weir-swaps`` beside them, which listings do not show
+    Nobody waits for a lock: a process that is stopped at any point blocks no other. Swapped objects have
+    their later versions in ``.weir-swaps`` beside them, which listings do not show
     (:mod:`weir.storage.local_swaps`).
 
     Parameters
@@ -150,19 +151,23 @@ class LocalStore(ObjectStore):
     def _read(self, path: str, start: int, length: int | None) -> Bytes:
         location = self._base + check_path(path)
         with reporting("Reading the object", location):
-            descriptor = SwappedObject(location).open()
-            if descriptor is None:
-                raise _not_found(location)
-            try:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
+            while True:
+                descriptor = SwappedObject(location).open()
+                if descriptor is None:
                     raise _not_found(location)
-                size = status.st_size
-                first = min(start, size) if start >= 0 else max(0, size + start)
-                count = size - first if length is None else min(length, size - first)
-                return read_fully(descriptor, first, count)
-            finally:
-                os.close(descriptor)
+                try:
+                    status = os.fstat(descriptor)
+                    if not stat.S_ISREG(status.st_mode):
+                        raise _not_found(location)
+                    size = status.st_size
+                    first = min(start, size) if start >= 0 else max(0, size + start)
+                    count = size - first if length is None else min(length, size - first)
+                    data = read_fully(descriptor, first, count)
+                    # The file of a version that was replaced long ago may have been written anew.
+                    if os.fstat(descriptor).st_mtime_ns == status.st_mtime_ns:
+                        return data
+                finally:
+                    os.close(descriptor)
 
     def head(self, path: str) -> ObjectMeta | None:
         """Return the metadata of the object, or None if it does not exist."""
@@ -284,7 +289,8 @@ class LocalStore(ObjectStore):
                 )
             if _version(head.status) != expected:
                 raise _changed(location)
-            staged = self._stage(os.path.dirname(location), data)
+            reusable = swapped.reusable(head) if is_known else None
+            staged = self._stage(os.path.dirname(location), data, reusable)
             try:
                 chain = swapped.follow(head, staged.link)
                 if chain is None:
@@ -297,8 +303,10 @@ class LocalStore(ObjectStore):
             self._names.forget(chain)  # it may have been there before, for an object that was deleted
         self._make_durable(chain)
         self._remember(location, newest)
-        # Orphans of an object that was replaced were looked for by the first swap from here.
-        swapped.remove_old(newest.number, chain, alone=is_known)
+        # One that took an old version's place leaves as many as there were.
+        if reusable is None or not newest.number % _REUSED_BETWEEN_REMOVALS:
+            # Orphans of an object that was replaced were looked for by the first swap from here.
+            swapped.remove_old(newest.number, chain, alone=is_known)
         return version
 
     def _remember(self, location: str, head: Head) -> None:
@@ -361,10 +369,13 @@ class LocalStore(ObjectStore):
             self._make_durable(directory)
         return left
 
-    def _stage(self, directory: str, data: Bytes | Sequence[Bytes]) -> StagedFile:
+    def _stage(
+        self, directory: str, data: Bytes | Sequence[Bytes], reusable: str | None = None
+    ) -> StagedFile:
         parts = parts_of(data)
         size = size_of(parts)
-        staged = self._new_file(directory)
+        reused = None if reusable is None else NamedFile.reusing(reusable)
+        staged = reused or self._new_file(directory)
         try:
             staged.fill(parts, size, fsync=self._fsync)
         except BaseException:

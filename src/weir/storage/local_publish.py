@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import os
 import secrets
@@ -112,7 +113,10 @@ class StagedFile(ABC):
             Whether to wait until the disk has it.
         """
         write_fully(self.descriptor, parts, size)
-        modified = _finer(os.fstat(self.descriptor).st_mtime_ns, time.time_ns())
+        status = os.fstat(self.descriptor)
+        if status.st_size != size:
+            os.ftruncate(self.descriptor, size)  # it was another's before
+        modified = _finer(status.st_mtime_ns, time.time_ns())
         os.utime(self.descriptor, ns=(modified, modified))
         if fsync:
             os.fsync(self.descriptor)
@@ -150,7 +154,7 @@ class UnnamedFile(StagedFile):
 
 
 class NamedFile(StagedFile):
-    """A staged file under a temporary name beside its future place."""
+    """A staged file under a name that it will lose: a temporary one beside its place, or its former one."""
 
     __slots__ = ("_temporary",)
 
@@ -163,6 +167,31 @@ class NamedFile(StagedFile):
         temporary = os.path.join(directory, _temporary_name())
         staged.descriptor = os.open(temporary, os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o666)
         staged._temporary = temporary
+        return staged
+
+    @classmethod
+    def reusing(cls, file: str) -> NamedFile | None:
+        """Take a file that nobody needs any more, to be written anew and to lose its name.
+
+        None if it is not there, if another process has taken it, or if it has a second name.
+        """
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it before has published it: under this name and another, or no more under this one.
+            status = os.fstat(descriptor)
+            is_free = status.st_nlink == 1 and os.path.samestat(status, os.stat(file))
+        except OSError:
+            is_free = False
+        if not is_free:
+            os.close(descriptor)
+            return None
+        staged = cls()
+        staged.descriptor = descriptor
+        staged._temporary = file
         return staged
 
     def link(self, target: str) -> None:

@@ -13,6 +13,10 @@ next number, which fails if another process has done so. That link decides, and 
   considers itself refused.
 - Whoever swapped a version in and swaps again need not look for the newest one: if its own is still there and
   the next number is free, nothing came in between.
+- Whoever does so writes the file of an obsolete version anew, and links that: after many deletions a file
+  system may search long for a free inode (ext4 does), and leases are renewed all the time. A file with a
+  second name is left alone, as a backup may consist of such. A process that dies meanwhile leaves a version
+  that nobody reads. A reader that has slept since it opened one finds that it was modified, and starts over.
 - Deleting the object is one ``unlink`` of its first version, and putting another in its place one ``rename``.
   Either leaves versions behind that follow something which no longer exists. They are never read, even if a
   sleeper adds to them later, and a later operation removes them.
@@ -127,6 +131,16 @@ class SwappedObject:
             and _is_same(status_of(self.location), head.first)
         )
 
+    def reusable(self, head: Head) -> str | None:
+        """Return the file of an obsolete version, for the one after ``head`` to be written to, if any."""
+        number = head.number - _KEPT
+        if number < 1 or head.chain is None:
+            return None
+        location = _version(head.chain, number)
+        status = status_of(location)
+        is_old = status is not None and _is_obsolete(status, head.status)
+        return location if is_old else None
+
     def open(self) -> int | None:
         """Open what the object holds, for reading; return None if there is no such object."""
         flags = os.O_RDONLY | os.O_CLOEXEC
@@ -216,9 +230,10 @@ class SwappedObject:
         failpoint.reach("local_swap.before_removal")
         # The next operation does what fails now.
         with contextlib.suppress(OSError):
-            kept_since = os.stat(_version(chain, newest)).st_mtime_ns - _KEPT_NANOSECONDS
+            status = os.stat(_version(chain, newest))
             for number in sorted(_numbers(chain)):
-                if number > newest - _KEPT or os.stat(_version(chain, number)).st_mtime_ns > kept_since:
+                # The newest obsolete one stays, for the next swap to write it anew.
+                if number >= newest - _KEPT or not _is_obsolete(os.stat(_version(chain, number)), status):
                     break
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(_version(chain, number))
@@ -283,6 +298,10 @@ def remove_swaps_of_deleted(directory: str) -> bool:
     with contextlib.suppress(OSError):
         os.rmdir(swaps)
     return not os.path.exists(swaps)
+
+
+def _is_obsolete(version: os.stat_result, newest: os.stat_result) -> bool:
+    return version.st_mtime_ns <= newest.st_mtime_ns - _KEPT_NANOSECONDS
 
 
 def _version(chain: str, number: int) -> str:
