@@ -195,6 +195,8 @@ def test_a_filter_fails_on_no_row_that_has_expired(tmp_path: Path, clock: Clock)
         assert table.update(condition, {"text": "'8'"}).rows == 3
     assert sorted(table.scan(["id"], filter=condition, at=at).to_table()["id"].to_pylist()) == [2, 5, 8, 11]
     assert table.scan(filter=condition).count() == 3
+    with pytest.raises(FilterError, match=r"^the filter 'CAST\(text AS INT\) > id / 0' cannot"):
+        table.scan(filter="CAST(text AS INT) > id / 0").to_table()
 
 
 def test_a_token_judges_by_its_instant(tmp_path: Path, clock: Clock) -> None:

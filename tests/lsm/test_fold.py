@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -165,7 +165,7 @@ def test_what_has_not_changed_is_told() -> None:
 SUMS = MergeEngine.aggregation(n="sum")
 
 
-def _addends(kind: pa.DataType, addends: list[int | None]) -> pa.Table:
+def _addends(kind: pa.DataType, addends: Sequence[float | None]) -> pa.Table:
     schema = pa.schema([("id", pa.int64()), ("n", kind), ("_tombstone", pa.bool_())])
     rows = [{"id": 1, "n": addend, "_tombstone": False} for addend in addends]
     return pa.Table.from_pylist([{"id": 2, "n": 7, "_tombstone": False}, *rows], schema)
@@ -187,6 +187,13 @@ def test_a_sum_that_its_type_has_room_for_is_exact(kind: pa.DataType, addends: l
     for versions in (_addends(kind, addends), fold(SUMS, _addends(kind, addends), ["id"], is_part=True)):
         found = settle(SUMS, versions, ["id"]).rows.to_pylist()
         assert {row["id"]: row["n"] for row in found} == {1: sum(filter(None, addends)), 2: 7}
+
+
+def test_a_sum_of_floats_that_is_no_number_comes_without_a_warning() -> None:
+    infinite = float("inf")
+    for addends, total in (([1.7e308, 1.7e308], "inf"), ([infinite, -infinite], "nan")):
+        rows = settle(SUMS, _addends(pa.float64(), [*addends]), ["id"]).rows.to_pylist()
+        assert [str(row["n"]) for row in rows if row["id"] == 1] == [total]
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,9 @@ def _sums(values: pa.ChunkedArray, groups: _Groups, beyond: Mapping[int, int]) -
     numbers = pc.fill_null(values, zero).to_numpy()[groups.live]
     if not len(groups.starts):
         return pa.nulls(0, values.type)
-    sums = np.add.reduceat(numbers, groups.starts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Of floats, which become infinite, or no number.
+        sums = np.add.reduceat(numbers, groups.starts)
     for key, last in beyond.items():
         sums[key] = last
     counts = np.add.reduceat(there.astype(np.int64), groups.starts)

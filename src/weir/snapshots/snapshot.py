@@ -200,9 +200,14 @@ class ReadSnapshot:
         return replace(self, instant=instant, dead_at=instant)
 
     def live_filter(self, filter: str | None) -> str | None:
-        """Return a filter whose literals fit the columns, with the condition that rows have not expired."""
+        """Return a filter whose literals fit the columns, with the condition that rows have not expired.
+
+        Without it where such rows are dead anyway.
+        """
         fitted = None if filter is None else fitted_filter(filter, self.base.schema)
-        return fitted if self.base.expiry is None else live_filter(self.base, fitted, self.instant)
+        if self.base.expiry is None or self.dead_at is not None:
+            return fitted
+        return live_filter(self.base, fitted, self.instant)
 
     def shard_levels(self, view: ShardView) -> ShardLevels:
         """Return what a shard has above the base table."""
