@@ -24,6 +24,7 @@ from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import InlineRows, TaskResult, TaskRows
 from weir.spark.write_options import WriteOptions
 from weir.storage.counting import CountingStore
+from weir.write.lease import lease
 from weir.write.table_writer import TableWriter
 
 OBJECTS = (
@@ -296,8 +297,12 @@ def test_a_batch_that_was_routed_by_a_former_rule_is_routed_anew(tmp_path: Path)
     assert {row["id"]: row["value"] for row in table.scan().to_pylist()} == expected
 
 
-def test_a_query_does_not_go_on_in_a_backup_that_lacks_batches(tmp_path: Path) -> None:
+def test_a_query_does_not_go_on_in_a_backup_that_lacks_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark never commits them again: they would be missing without a word."""
+    # Leases have been written since the backup, as after a second.
+    monkeypatch.setattr(lease, "_RECORDED_EVERY_SECONDS", 0.0)
     table = create(tmp_path / "t", shards=2)
     place, backup = Path(table.uri), tmp_path / "backup"
     kept = KeptWriters()
