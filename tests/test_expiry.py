@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.engine.context import default_context
 from weir.errors import FilterError, OptionError, SchemaError, WeirError
 from weir.format.snapshot_token import SnapshotToken
 
@@ -197,6 +198,23 @@ def test_a_filter_fails_on_no_row_that_has_expired(tmp_path: Path, clock: Clock)
     assert table.scan(filter=condition).count() == 3
     with pytest.raises(FilterError, match=r"^the filter 'CAST\(text AS INT\) > id / 0' cannot"):
         table.scan(filter="CAST(text AS INT) > id / 0").to_table()
+
+
+def test_reads_a_moment_apart_share_what_is_cached(tmp_path: Path, clock: Clock) -> None:
+    """Not an entry for every instant: the same rows are dead."""
+    table = made(tmp_path / "t")
+    with table.writer() as writer:
+        clock.now = START
+        writer.upsert([row(1, 1, "fish"), row(2, 2, "7")])
+        writer.flush()
+    clock.now = START + timedelta(days=1)
+    held = []
+    for _ in range(3):
+        clock.now += timedelta(seconds=1)
+        found = table.scan(["id"], filter="CAST(text AS INT) > 2").to_table()
+        assert found["id"].to_pylist() == [2]
+        held.append(set(map(str, default_context().cache.held())))
+    assert held[1] == held[2]
 
 
 def test_a_token_judges_by_its_instant(tmp_path: Path, clock: Clock) -> None:

@@ -36,7 +36,7 @@ from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
 from weir.indexing.library_message import library_message
 
-__all__ = ["Page", "PageFile", "Segment", "open_segment"]
+__all__ = ["FRAGMENT_SHIFT", "Page", "PageFile", "RowAddresses", "Segment", "open_segment"]
 
 RowAddresses = npt.NDArray[np.uint64]
 
@@ -55,7 +55,8 @@ _PAGES_PER_GUESS = 8
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
 _PAGE_LOOKUP, _PAGE_DATA = PAGE_FILES
-_FRAGMENT_SHIFT = np.uint64(32)
+FRAGMENT_SHIFT = np.uint64(32)
+"""What a row address is shifted by for its fragment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ class Segment:
 
     def spoken_for(self, which: Offsets, addresses: RowAddresses) -> tuple[Offsets, RowAddresses] | None:
         """Return the matches in the fragments that it covers; None if there are none."""
-        known = _are_in(addresses >> _FRAGMENT_SHIFT, self.fragments)
+        known = _are_in(addresses >> FRAGMENT_SHIFT, self.fragments)
         if not known.any():
             return None
         return (which, addresses) if known.all() else (which[known], addresses[known])

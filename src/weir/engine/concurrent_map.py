@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Generic, TypeVar, cast
 
 from weir.engine.context import EngineContext
 
-__all__ = ["Wave", "ask_both", "concurrent_map"]
+__all__ = ["Wave", "ask_both", "concurrent_map", "processors"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -119,6 +120,11 @@ class Wave:
 def _uptime() -> float:
     """Return a time that, on Linux, also advances while the system sleeps, when hours may pass for others."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def processors() -> int:
+    """Return how many questions to ask at once, at least two, where the processors have to answer them."""
+    return max(os.cpu_count() or 1, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from threading import Lock
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
-from weir.engine.concurrent_map import concurrent_map
+from weir.engine.concurrent_map import concurrent_map, processors
 from weir.lsm.damage import reading
 from weir.lsm.generation import Generation
 from weir.lsm.levels import ShardLevels
@@ -67,7 +66,7 @@ def read_keys(
     if base.append_only is None and (not is_local or columns is None):
         reads.append(partial(_open_keys, base))
     # From local disk, decoding takes the time.
-    at_once = max(os.cpu_count() or 1, 2) if is_local else len(reads)
+    at_once = processors() if is_local else len(reads)
     for _ in concurrent_map(lambda read: read(), reads, is_local=False, engine=base.engine, at_once=at_once):
         pass
     return found

@@ -16,6 +16,7 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from weir.base.table import BaseTable
 from weir.engine.context import EngineContext
@@ -97,7 +98,10 @@ class Level:
         live = live_mask(base, times, instant)
         if live is None:
             return self
-        return replace(self, live=self.live & live, decided_by=(*self.decided_by, ("expired", instant)))
+        live = self.live & live
+        # Not by the instant: reads a moment apart mostly find the same rows dead, and share what is cached.
+        dead = xxhash.xxh3_128_digest(np.packbits(live).tobytes())
+        return replace(self, live=live, decided_by=(*self.decided_by, ("expired", dead)))
 
     def take(self, rows: Rows, columns: list[str]) -> pa.Table:
         """Return some rows, by their offset.

@@ -8,7 +8,6 @@ by several tasks, if there are so many merged keys that every page would be read
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +19,12 @@ import pyarrow.compute as pc
 
 from weir.base.key_index_files import refuse_damaged_key_index
 from weir.base.key_pages import KeyPages, indexed_pages
+from weir.base.key_segment import FRAGMENT_SHIFT, RowAddresses
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.row_commit import FragmentLeft, fragment_sizes, rows_by_address, without_rows
 from weir.base.table import BaseTable
 from weir.engine import failpoint
-from weir.engine.concurrent_map import concurrent_map
+from weir.engine.concurrent_map import concurrent_map, processors
 from weir.format.integer_order import integer_order
 from weir.format.key_order import key_order
 from weir.format.newest import newest_rows
@@ -54,13 +54,11 @@ _ROWS_PER_KEY = 2.5
 """The per-task work for a merged key takes about as long as reading this many rows."""
 _ROWS_PER_TAKEN = 50
 """Number of keys that are read sequentially in the time of one random access."""
-_FRAGMENT_SHIFT = np.uint64(32)
 _OFFSETS = np.uint64(0xFFFFFFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number whose bits are as good as random: the high bits of a product depend on all bits of a key."""
 
 Rows = npt.NDArray[np.int64]
-RowAddresses = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +221,20 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     if pages is not None and of_deletes.size:
         with reading(f"base table version {base.version}", base.uri):
             _, of_deletes = pages.take(of_deletes, [])
-    fragments = addresses >> _FRAGMENT_SHIFT
+    fragments = addresses >> FRAGMENT_SHIFT
     numbers, starts = np.unique(fragments, return_index=True)
     offsets = np.split((addresses & _OFFSETS).astype(np.int64), starts[1:])
     work = list(zip(numbers.tolist(), offsets, strict=True)) if addresses.size else []
     try:
         # Also on local disk: the library writes these files without the GIL.
-        at_once = max(os.cpu_count() or 1, 2) if base.store.is_local else len(work)
+        at_once = processors() if base.store.is_local else len(work)
         left = concurrent_map(
             partial(_delete, base), work, is_local=False, engine=base.engine, at_once=at_once
         )
         kept = tuple(one for one in left if one is not None)
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "deleting replaced rows", where=base.uri) from error
-    deleted, counts = np.unique(of_deletes >> _FRAGMENT_SHIFT, return_counts=True)
+    deleted, counts = np.unique(of_deletes >> FRAGMENT_SHIFT, return_counts=True)
     failpoint.reach("merge.after_deletions")
     return ReplacedRows(
         task.fragment_ids,
@@ -260,7 +258,7 @@ def _indexed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterato
     of_order = order.to_numpy().astype(np.int64)
     asked = np.array(task.fragment_ids, dtype=np.uint64)
     for which, addresses in pages.sweep(wanted.columns[0].take(order)):
-        chosen = np.isin(addresses >> _FRAGMENT_SHIFT, asked)
+        chosen = np.isin(addresses >> FRAGMENT_SHIFT, asked)
         yield of_order[which[chosen]], addresses[chosen]
 
 
@@ -274,7 +272,7 @@ def _narrowed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterat
     values = pc.unique(wanted.columns[base.primary_key.index(task.index)])
     swept = [addresses for _, addresses in pages.sweep(values.take(key_order(values)))]
     maybe = np.unique(np.concatenate(swept)) if swept else np.zeros(0, dtype=np.uint64)
-    fragments = maybe >> _FRAGMENT_SHIFT
+    fragments = maybe >> FRAGMENT_SHIFT
     asked = np.isin(fragments, np.array(task.fragment_ids, dtype=np.uint64))
     maybe, numbers = maybe[asked], np.unique(fragments[asked]).tolist()
     sizes = fragment_sizes(base.dataset)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from weir.base.table import BaseTable
 from weir.lsm.deletion_mask import DeletionMask
@@ -166,7 +167,9 @@ def plan_text_search(
 def _parts(snapshot: ReadSnapshot, indexes: Mapping[str, TextIndex]) -> list[TextPart]:
     """Return what the indexes do not cover."""
     levels, mask = snapshot.levels(snapshot.shards), snapshot.base_mask(snapshot.shards)
-    by = (*(level.source.identity for level in levels), snapshot.dead_at)
+    # Not by the instant at which rows are dead: reads a moment apart mostly find the same ones dead.
+    dead = None if snapshot.dead_at is None else xxhash.xxh3_128_digest(mask.row_ids.tobytes())
+    by = (*(level.source.identity for level in levels), dead)
     return [*fragment_parts(snapshot.base, indexes, mask, by), *snapshot.once(_levels_parts)]
 
 
