@@ -63,3 +63,16 @@ def test_writes_are_decided_by_them(tmp_path: Path) -> None:
     table.upsert(rows(2, 3), condition="place IS NULL")
     table.patch([{"id": 4, "text": "snow"}, {"id": 2, "text": "snow"}], missing="insert")
     assert places(table.scan().to_table()) == {1: {"x": 1}, 2: None, 3: {"x": 3}, 4: None}
+
+
+def test_fields_of_a_null_struct_are_null_to_a_write(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("place", PLACE), ("n", pa.int64())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    # The field below the null is 0.
+    table.upsert(pa.Table.from_pylist([{"id": 1, "place": None, "n": 1}], schema=schema))
+    table.update("true", {"n": "place.x"})
+    assert table.get([1])["n"].to_pylist() == [None]
+    table.upsert([{"id": 1, "place": None, "n": 2}], condition="place.x IS NULL")
+    assert table.get([1])["n"].to_pylist() == [2]
+    table.upsert([{"id": 1, "place": None, "n": 3}], condition="new.place.x IS NULL")
+    assert table.get([1])["n"].to_pylist() == [3]

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from datafusion import DataFrame, Expr
 
 from weir.errors import FilterError
+from weir.schema.relabel import nullable_inside, nulls_inside
 from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
 from weir.sharding.sql import parse, session, why_not_of_a_row
 from weir.write.decision.checked_arithmetic import WrappedError, refuse_wrapped
@@ -116,12 +117,12 @@ class RowExpression:
         """
         frame, expression = self._compiled()
         schema = frame.schema()
-        columns = [_flat(present.column(name)) for name in self.columns]
+        columns = [_flat(column) for column in nulls_inside(present.select(self.columns)).columns]
         if self.has_new and NEW in schema.names:
             assert new is not None
             fields = list(schema.field(NEW).type)
-            values = [_flat(new.column(field.name)) for field in fields]
-            columns.append(pa.StructArray.from_arrays(values, fields=fields))
+            values = map(_flat, nulls_inside(new.select([field.name for field in fields])).columns)
+            columns.append(pa.StructArray.from_arrays(list(values), fields=fields))
         batch = pa.RecordBatch.from_arrays(columns, schema.names)
         try:
             batches = session().read_batch(batch).select(expression.alias("value")).collect()
@@ -196,7 +197,7 @@ def _named(text: str, schema: pa.Schema) -> list[str]:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(field.name, field.type) for field in schema])
+    return nullable_inside(pa.schema([pa.field(field.name, field.type) for field in schema]))
 
 
 def _reason(error: Exception) -> str:
