@@ -73,7 +73,21 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
         ),
         ("n + 1 = -n * x", "CAST(n AS BIGINT) + 1 = -CAST(n AS BIGINT) * x + 0.0"),
         ("x = 0 OR -x = 0 OR -x > 2", "x = 0 OR (0.0 - x) + 0.0 = 0 OR (0.0 - x) > 2"),
-        ("1 / x > f / -f", "1 / NULLIF(x + 0.0, 0) + 0.0 > f / NULLIF((0.0 - f) + 0.0, 0) + 0.0"),
+        (
+            "1 / x > f / -f",
+            "1 / NULLIF(x + 0.0, 0) + 0.0 > "
+            "CAST(f AS DOUBLE) / NULLIF(CAST((0.0 - f) AS DOUBLE) + 0.0, 0) + 0.0",
+        ),
+        ("x = f + 1", "x + 0.0 = CAST(f AS DOUBLE) + 1 + 0.0"),
+        ("x = (f + f) * n", "x + 0.0 = CAST((f + f) AS DOUBLE) * CAST(n AS BIGINT) + 0.0"),
+        (
+            "n <=> 1 AND x > 1 OR NOT n IS DISTINCT FROM 2",
+            "(n IS NOT DISTINCT FROM 1) AND x > 1 OR NOT (n IS DISTINCT FROM 2)",
+        ),
+        (
+            "text NOT ILIKE 'A%' AND NOT text ILIKE 'b'",
+            "LOWER(text) NOT LIKE 'a%' AND NOT LOWER(text) LIKE 'b'",
+        ),
         ("x % n = 0", "x % NULLIF(CAST(n AS BIGINT), 0) + 0.0 = 0"),
         ("n % 2 = n div 4", "CAST(n AS BIGINT) % 2 = CAST(CAST(n AS BIGINT) / 4 AS BIGINT)"),
         ("text ILIKE 'A%'", "LOWER(text) LIKE 'a%'"),

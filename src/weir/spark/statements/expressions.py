@@ -28,6 +28,14 @@ class _Filters(Dialect):
             """Return a cast: only Spark's ``try_cast`` turns values that do not fit into null."""
             return self.cast_sql(expression, safe_prefix="TRY_" if expression.args.get("safe") else None)
 
+        def nullsafeeq_sql(self, expression: exp.NullSafeEQ) -> str:
+            """Return a comparison in parentheses, or an ``AND`` after it would be part of its right side."""
+            return f"({super().nullsafeeq_sql(expression)})"
+
+        def nullsafeneq_sql(self, expression: exp.NullSafeNEQ) -> str:
+            """Return a comparison in parentheses, as :meth:`nullsafeeq_sql`."""
+            return f"({super().nullsafeneq_sql(expression)})"
+
         def concat_sql(self, expression: exp.Concat) -> str:
             """Return an expression that is null if a part is, for a function that otherwise skips nulls."""
             return f"({' || '.join(self.sql(part) for part in expression.expressions)})"
@@ -40,7 +48,7 @@ def filter_text(expression: exp.Expr) -> str:
     --------
     >>> import sqlglot
     >>> filter_text(sqlglot.parse_one(r"`a b` = 'it\'s' AND n <=> 1", read="spark"))
-    "`a b` = 'it''s' AND n IS NOT DISTINCT FROM 1"
+    "`a b` = 'it''s' AND (n IS NOT DISTINCT FROM 1)"
     >>> filter_text(sqlglot.parse_one("concat(a, b) = CAST(n AS STRING)", read="spark"))
     '(a || b) = CAST(n AS TEXT)'
     """
@@ -61,7 +69,7 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     """Return an expression that spells out Spark's operators where Weir's mean something else.
 
     In Spark, ``/`` of integers gives a fraction, and ``[0]`` is the first element of a list. Sums of small
-    integers use 64 bits: fewer would overflow. Floats are compared with other types as doubles, and a
+    integers use 64 bits: fewer would overflow. Floats beside other types are doubles, and a
     fractional literal multiplied by a decimal is a decimal. ``ILIKE`` is ``LIKE`` in lower case. What is left
     of a division by zero is null, like its result, and so is the size of null, unless a setting says -1.
 
@@ -78,7 +86,7 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     >>> import sqlglot
     >>> schema = pa.schema([("n", pa.int32()), ("x", pa.float32()), ("v", pa.list_(pa.int32()))])
     >>> filter_text(explicit(sqlglot.parse_one("n / 2 > x / 2 OR v[0] = 1", read="spark"), schema))
-    'CAST(n AS DOUBLE) / NULLIF(2, 0) > x / NULLIF(2, 0) OR v[1] = 1'
+    'CAST(n AS DOUBLE) / NULLIF(2, 0) > CAST(x AS DOUBLE) / NULLIF(2, 0) OR v[1] = 1'
     """
     # A node that is replaced needs one above it.
     whole = exp.Paren(this=expression.copy())
@@ -92,6 +100,11 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
                 side.replace(exp.cast(side.copy(), exp.DataType.Type.BIGINT))
             elif is_decimal and isinstance(side, exp.Literal) and not (side.is_string or side.is_int):
                 side.replace(_as_decimal(side))
+    # From the innermost.
+    for outer in reversed(list(whole.find_all(*ARITHMETIC))):
+        singles = [side for side in outer.iter_expressions() if _is_float32(side, schema)]
+        for side in singles if len(singles) < 2 or isinstance(outer, exp.Div) else ():
+            side.replace(exp.cast(side.copy(), exp.DataType.Type.DOUBLE))
     for rest in list(whole.find_all(exp.Mod, exp.IntDiv)):
         by = rest.expression
         if not (isinstance(by, exp.Literal) and by.name.strip("0.")):
@@ -101,7 +114,9 @@ def explicit(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
         none = exp.ArraySize(this=exp.cast(exp.Null(), exp.DataType.build("ARRAY<INT>", dialect="spark")))
         size.replace(exp.Coalesce(this=size.copy(), expressions=[none]))
     for like in list(whole.find_all(exp.ILike)):
-        like.replace(exp.Like(this=_lower(like.this), expression=_lower(like.expression)))
+        like.replace(
+            exp.Like(**{**like.args, "this": _lower(like.this), "expression": _lower(like.expression)})
+        )
     for comparison in list(whole.find_all(*COMPARISONS, exp.In, exp.Between)):
         sides = list(comparison.iter_expressions())
         small = [side for side in sides if _is(pa.types.is_float32, side, schema)]
@@ -135,6 +150,15 @@ def _is(test: Callable[[pa.DataType], bool], part: exp.Expr, schema: pa.Schema) 
     """Whether an expression is a column of a type."""
     kind = column_type(part, schema) if isinstance(part, exp.Column) else None
     return kind is not None and test(kind)
+
+
+def _is_float32(part: exp.Expr, schema: pa.Schema) -> bool:
+    """Whether an expression is a float of 32 bits: a column, a cast, or arithmetic of nothing else."""
+    if isinstance(part, exp.Cast):
+        return bool(part.to.this == exp.DataType.Type.FLOAT)
+    if isinstance(part, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Paren, exp.Neg, exp.Abs)):
+        return {_is_float32(side, schema) for side in part.iter_expressions()} == {True}
+    return _is(pa.types.is_float32, part, schema)
 
 
 def _is_small(kind: pa.DataType) -> bool:
