@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,6 @@ from weir.errors import StorageError
 from weir.namespaces import Documents, Namespace, Write
 from weir.namespaces.filter.expression import Comparison, Operator
 from weir.service.idempotency import IdempotentWrites
-from weir.service.kept_answers import KeptAnswer
 from weir.service.refusals import Refusal
 from weir.write.table_writer import TableWriter
 
@@ -93,14 +93,8 @@ def test_a_write_whose_end_nobody_noted_is_not_done_again(
 ) -> None:
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         namespace, store = namespaces.namespace("docs"), namespaces.store
-        keep = KeptAnswer.keep
-
-        def dies_after_the_write(kept: KeptAnswer, *, done: bool, **answer: Any) -> None:
-            if not done:
-                keep(kept, done=done, **answer)
-
         with monkeypatch.context() as patched:
-            patched.setattr(KeptAnswer, "keep", dies_after_the_write)
+            patched.setattr(IdempotentWrites, "_note_done", lambda *_: None)  # the process dies
             writes = IdempotentWrites(store)
             writes.write(namespace, upsert(1, 2), "caller", "key", b"body")
             writes.close()
@@ -137,13 +131,17 @@ def test_what_a_later_attempt_has_done_is_told_again(tmp_path: Path, monkeypatch
         assert values(namespace) == [1, 2]
 
 
-def test_a_note_that_a_loss_of_power_has_emptied_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kept",
+    [lambda _: b"", lambda note: note[:80], lambda note: bytes(len(note)), lambda note: note[:80] + b"\n"],
+)
+def test_a_note_that_a_loss_of_power_has_torn_is_none(tmp_path: Path, kept: Callable[[bytes], bytes]) -> None:
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         namespace, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
         first = writes.write(namespace, upsert(1, 2), "caller", "key", b"body")
         writes.close()
         [note] = (one.path for one in namespaces.store.list("idempotency"))
-        namespaces.store.put(note, b"")
+        namespaces.store.put(note, kept(bytes(namespaces.store.get(note))))
         namespace.write(upsert(5))
         again = IdempotentWrites(namespaces.store).write(namespace, upsert(1, 2), "caller", "key", b"body")
         assert replace(again, created=True) == first

@@ -90,7 +90,7 @@ def test_a_group_that_is_killed_is_done_once(tmp_path: Path, place: str, is_note
         writes.close()
 
 
-def test_responses_of_a_group_are_one_file_and_each_is_replaced_alone(tmp_path: Path) -> None:
+def test_responses_of_a_group_are_in_one_file_and_each_is_replaced_alone(tmp_path: Path) -> None:
     group = [keyed(number, number) for number in range(CLIENTS)]
     others = [keyed(number, number + 50) for number in range(CLIENTS)]
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
@@ -105,8 +105,8 @@ def test_responses_of_a_group_are_one_file_and_each_is_replaced_alone(tmp_path: 
 
         docs.write(Write(upserts=Documents.of_rows([{"id": 0, "v": 0}])))
         assert sent(group) == [Written(upserted=1)] * CLIENTS
-        notes = [note.stat() for note in (tmp_path / "idempotency").rglob("*.json")]
-        assert (len(notes), len({note.st_ino for note in notes})) == (CLIENTS, 1)
+        [notes] = (tmp_path / "idempotency").rglob("*.answers")
+        assert notes.read_bytes().count(b"\n") == CLIENTS
         assert sent(others) == [422] * CLIENTS
         docs.delete()
         docs.write(Write(upserts=Documents.of_rows([{"id": 0, "v": 0}])))
@@ -119,7 +119,7 @@ def test_responses_of_a_group_are_one_file_and_each_is_replaced_alone(tmp_path: 
 def test_after_a_kill_the_mark_alone_knows_the_body(tmp_path: Path) -> None:
     group = [keyed(number, number) for number in range(CLIENTS)]
     kill_at("wal.after_append@3", send, str(tmp_path), [[keyed(100, 0)], group])
-    for note in (tmp_path / "idempotency").rglob("*.json"):
+    for note in (tmp_path / "idempotency").rglob("*.answers"):
         note.unlink()
     with weir.namespaces.open(tmp_path, fsync=False) as namespaces:
         docs, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
@@ -138,10 +138,10 @@ def test_a_mark_of_days_ago_does_not_bind_its_key(tmp_path: Path, monkeypatch: p
         docs, writes = namespaces.namespace("docs"), IdempotentWrites(namespaces.store)
         docs.write(Write(upserts=Documents.of_rows([{"id": 0, "v": 0}])))
         with monkeypatch.context() as patched:
-            patched.setattr("weir.service.kept_answers.time.time", lambda: 1_700_000_000.0)
+            patched.setattr("weir.service.keyed_body.time.time", lambda: 1_700_000_000.0)
             writes.write_many(docs, [keyed(1, 1), keyed(2, 2)])
             writes.close()
-        for note in (tmp_path / "idempotency").rglob("*.json"):
+        for note in (tmp_path / "idempotency").rglob("*.answers"):
             note.unlink()  # they are kept for a day
         writes = IdempotentWrites(namespaces.store)
         for _ in range(2):

@@ -11,8 +11,8 @@ import pytest
 
 import weir.namespaces
 from weir.namespaces import Documents, Write, Written
+from weir.service.answer_log import AnswerLog
 from weir.service.idempotency import IdempotentWrites, KeyedWrite
-from weir.service.kept_answers import KeptAnswer
 from weir.storage.local import LocalStore
 from weir.write.group_commit import PendingWrite
 
@@ -39,10 +39,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(kind, name, counting)
 
-    count(KeptAnswer, "read")
-    count(KeptAnswer, "keep")
-    count(LocalStore, "present")
-    count(LocalStore, "copy_to_each")
+    count(AnswerLog, "find")
+    count(AnswerLog, "_read")
+    count(LocalStore, "append")
     count(PendingWrite, "enqueue")
     return counted
 
@@ -58,7 +57,7 @@ def test_a_group_of_new_keys_is_one_of_everything(tmp_path: Path, calls: Counter
         writes.close()
         assert all(isinstance(one, Written) for one in outcomes)
         assert engine.metrics.log_appends.value() == before + 1
-        assert calls == {"present": 1, "enqueue": 1, "copy_to_each": 1}
+        assert calls == {"find": 1, "enqueue": 1, "append": 1}
 
 
 def test_only_the_records_that_there_are_are_read(tmp_path: Path, calls: Counter[str]) -> None:
@@ -71,5 +70,5 @@ def test_only_the_records_that_there_are_are_read(tmp_path: Path, calls: Counter
             outcomes = writes.write_many(docs, [keyed(number) for number in range(begin, end)])
             writes.close()
             assert [one.upserted for one in outcomes if isinstance(one, Written)] == [1] * (end - begin)
-        assert calls == {"present": 1, "read": 5, "enqueue": 1, "copy_to_each": 1}
+        assert calls == {"find": 1, "_read": 5, "enqueue": 1, "append": 1}
         assert docs.count() == CLIENTS

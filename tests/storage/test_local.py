@@ -61,33 +61,16 @@ class LocalKit(StoreKit):
         assert files_below(Path(store.uri)) == ["a/b"]
         assert os.listdir(store.uri) == ["a"]
 
-    def test_those_of_many_that_exist(self, store: LocalStore) -> None:
-        store.put("a/b", b"1")
-        store.put("a/c", b"1")
-        meta = store.head("a/c")
-        assert meta is not None
-        store.compare_and_swap("a/c", b"2", meta.version)
-        asked = ["a/b", "a/c", "a", "b", "a/b/c", "a/d"]
-        assert store.present(asked) == {"a/b", "a/c"} == {path for path in asked if store.head(path)}
-        store.delete(["a/c"])
-        assert store.present(asked) == {"a/b"}
+    def test_a_file_that_is_appended_to(self, store: LocalStore) -> None:
+        assert [store.append("a/b", data, synced=True) for data in (b"one", b"three", b"")] == [0, 3, 8]
+        assert bytes(store.get("a/b")) == b"onethree"
+        assert files_below(Path(store.uri)) == ["a/b"]
+        store.delete(["a/b"])
+        assert store.append("a/b", b"1", synced=False) == 0
         with pytest.raises(StorageError, match="too long"):
-            store.present(["n" * 300])
-
-    def test_a_copy_of_many_names(self, store: LocalStore) -> None:
-        store.put("a/b", b"1")
-        store.put("a/taken", b"2")
-        left = store.copy_to_each("a/b", ["a/c", "a/taken", "elsewhere/d", "a/e"])
-        assert {*left} == {"a/taken", "elsewhere/d"}
-        assert [bytes(store.get(path)) for path in ("a/c", "a/taken", "a/e")] == [b"1", b"2", b"1"]
-        assert files_below(Path(store.uri)) == ["a/b", "a/c", "a/e", "a/taken"]
-        with pytest.raises(ObjectNotFoundError):
-            store.copy_to_each("a/none", ["a/f"])
-        meta = store.head("a/taken")
-        assert meta is not None
-        store.compare_and_swap("a/taken", b"3", meta.version)
-        with pytest.raises(StorageError):
-            store.copy_to_each("a/taken", ["a/f"])
+            store.append("n" * 300, b"", synced=False)
+        with pytest.raises(StorageError, match="directory"):
+            store.append("a", b"", synced=False)
 
     def test_directory_in_the_place_of_an_object(self, store: LocalStore) -> None:
         store.put("a/b", b"1")

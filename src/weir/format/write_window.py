@@ -17,7 +17,7 @@ import zlib
 from array import array
 from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -270,5 +270,6 @@ def _newest(full: list[_Segment]) -> tuple[_Segment, ...]:
     return tuple(full)
 
 
+@lru_cache(maxsize=4096)  # a write is looked for, perhaps twice, and then noted
 def _digest(write_id: str) -> bytes:
     return blake2b(write_id.encode(), digest_size=_DIGEST_BYTES).digest()

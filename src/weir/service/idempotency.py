@@ -24,13 +24,12 @@ from operator import attrgetter
 from typing import Any
 
 from weir import Source
-from weir.engine.concurrent_map import concurrent_map
-from weir.engine.context import default_context
 from weir.engine.logs import get_logger
 from weir.errors import WeirError
 from weir.namespaces import MarkedWrite, Namespace, Write, Written, WrittenOnce
 from weir.namespaces.names import directory_of
-from weir.service.kept_answers import KeptAnswer, keep_together, key_digest, noting_store, with_records
+from weir.service.kept_answers import Answers, KeptAnswers
+from weir.service.keyed_body import KeyedBody
 from weir.service.refusals import Refusal
 from weir.storage.interface import ObjectStore
 
@@ -70,11 +69,11 @@ class IdempotentWrites:
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._quick = noting_store(store)
+        self._kept = KeptAnswers(store)
+        self._is_local = store.is_local
         self._noting = ThreadPoolExecutor(1, thread_name_prefix="weir-done")
         self._waiting = threading.Semaphore(_MOST_WAITING)
-        self._under_way: set[str] = set()
+        self._under_way: set[tuple[str, str]] = set()
         self._ended = threading.Condition()
 
     def write(self, namespace: Namespace, write: Write, caller: str, key: str, body: bytes) -> Written:
@@ -109,41 +108,45 @@ class IdempotentWrites:
         """
         outcomes: dict[int, Written | Refusal | WeirError] = {}
         left: dict[int, _Attempt] = {}
+        directory = f"idempotency/{directory_of(namespace.name)}"
+        answers = self._kept.below(directory)
         for at, one in enumerate(writes):
             try:
-                left[at] = self._attempt(namespace, one)
+                left[at] = _Attempt(one.write, KeyedBody.of(one.caller, one.key, one.body), answers)
             except Refusal as refusal:
                 outcomes[at] = refusal
         while left:
             # Of several requests of one key the first: whoever comes after it finds what it has done.
-            first = {one.kept.path: at for at, one in reversed(left.items())}
+            first = {one.body.key: at for at, one in reversed(left.items())}
             now = {at: left.pop(at) for at in sorted(first.values())}
-            with self._alone_with(first):
-                outcomes.update(self._done(namespace, now))
+            with self._alone_with({(directory, key) for key in first}):
+                outcomes.update(self._done(namespace, answers, now))
         return [outcomes[at] for at in range(len(writes))]
 
-    def _attempt(self, namespace: Namespace, asked: KeyedWrite) -> _Attempt:
-        digest = key_digest(asked.caller, asked.key)
-        path = f"idempotency/{directory_of(namespace.name)}/{digest}.json"
-        store = self._store if asked.write.looks_before else self._quick
-        return _Attempt(asked.write, digest, KeptAnswer.of(store, path, asked.body))
-
     def _done(
-        self, namespace: Namespace, attempts: Mapping[int, _Attempt]
+        self, namespace: Namespace, answers: Answers, attempts: Mapping[int, _Attempt]
     ) -> dict[int, Written | Refusal | WeirError]:
         outcomes: dict[int, Written | Refusal | WeirError] = {}
         left: list[tuple[int, _Attempt]] = []
-        records = self._records(namespace, [one.kept for one in attempts.values()])
+        known = answers.find([one.body.key for one in attempts.values()])
         for at, one in attempts.items():
-            known = records.get(one.kept.path)
-            if not isinstance(known, dict | None):
-                outcomes[at] = known
-            elif known is not None and known["done"]:
-                outcomes[at] = Written(**known["answer"])
+            note = known.get(one.body.key)
+            if isinstance(note, WeirError):
+                outcomes[at] = note
+            elif note is None or not _is_of(note, namespace):
+                left.append((at, one))
             else:
-                left.append((at, one if known is None else replace(one, known=known)))
-        marked = [one.marked(one.kept.mark(one.digest)) for _, one in left]
-        notes: list[_Note] = []
+                try:
+                    one.body.check(note)
+                except Refusal as refusal:
+                    outcomes[at] = refusal
+                    continue
+                if note["done"]:
+                    outcomes[at] = Written(**note["answer"])
+                else:
+                    left.append((at, replace(one, known=note)))
+        marked = [one.marked(one.body.mark) for _, one in left]
+        notes: dict[str, Mapping[str, Any]] = {}
         for (at, one), outcome in zip(left, namespace.write_many_once(marked), strict=True):
             try:
                 once = one.of_this_body(namespace, outcome)
@@ -151,58 +154,27 @@ class IdempotentWrites:
                 outcomes[at] = error
                 continue
             outcomes[at] = written = one.answer(once)
-            is_first = one.known is None and not one.write.looks_before
-            kept = one.kept if one.kept.store is self._quick else replace(one.kept, store=self._quick)
-            notes.append(_Note(kept, {"answer": _told(written), "table": once.table}, is_first))
+            notes[one.body.key] = one.body.note(done=True, answer=_told(written), table=once.table)
         if notes:
-            self._note_done(notes)
+            self._note_done(answers, notes)
         return outcomes
 
-    def _records(
-        self, namespace: Namespace, answers: Sequence[KeptAnswer]
-    ) -> dict[str, dict[str, Any] | Refusal | WeirError | None]:
-        """Return the record of each that has one, or why it cannot be read, by its path."""
-
-        def read(one: KeptAnswer) -> dict[str, Any] | Refusal | WeirError | None:
+    def _note_done(self, answers: Answers, notes: Mapping[str, Mapping[str, Any]]) -> None:
+        def note() -> None:
             try:
-                return one.read(lambda note: _is_of(note, namespace))
-            except (Refusal, WeirError) as error:
-                return error
-
-        try:
-            present = with_records(self._store, answers)
-        except WeirError:
-            present = answers  # each is told what is wrong with its own
-        found = concurrent_map(read, present, is_local=self._store.is_local, engine=default_context())
-        return {one.path: record for one, record in zip(present, found, strict=True)}
-
-    def _note_done(self, notes: Sequence[_Note]) -> None:
-        def note(group: Sequence[_Note]) -> None:
-            try:
-                if len(group) > 1:
-                    keep_together([(one.kept, one.answer) for one in group])
-                else:
-                    group[0].kept.keep(done=True, **group[0].answer)
+                answers.keep(notes, synced=False)
             except WeirError as error:
                 _log.warning("idempotency.not_noted", error=type(error).__name__)
 
-        def note_all() -> None:
-            is_local = self._quick.is_local
-            shared = [one for one in notes if is_local and one.is_first]
-            groups = [[one] for one in notes if not (is_local and one.is_first)]
-            if shared:
-                groups.append(shared)
-            for _ in concurrent_map(note, groups, is_local=is_local, engine=default_context()):
-                pass
-
         def note_in_turn() -> None:
             try:
-                note_all()
+                note()
             finally:
                 self._waiting.release()
 
-        if not self._waiting.acquire(blocking=False):
-            note_all()
+        # On a disk it takes less than to hand it over.
+        if self._is_local or not self._waiting.acquire(blocking=False):
+            note()
             return
         try:
             self._noting.submit(note_in_turn)
@@ -210,18 +182,18 @@ class IdempotentWrites:
             note_in_turn()
 
     @contextmanager
-    def _alone_with(self, paths: Collection[str]) -> Iterator[None]:
+    def _alone_with(self, keys: Collection[tuple[str, str]]) -> Iterator[None]:
         """Serialise requests of one key: a waiting one finds the result of the other."""
         with self._ended:
             # All at once, or none: nobody waits with a part of them.
-            while not self._under_way.isdisjoint(paths):
+            while not self._under_way.isdisjoint(keys):
                 self._ended.wait()
-            self._under_way.update(paths)
+            self._under_way.update(keys)
         try:
             yield
         finally:
             with self._ended:
-                self._under_way.difference_update(paths)
+                self._under_way.difference_update(keys)
                 self._ended.notify_all()
 
     def close(self) -> None:
@@ -234,15 +206,16 @@ class _Attempt:
     """A request with a key, and the record of earlier ones."""
 
     write: Write
-    digest: str
-    kept: KeptAnswer
+    body: KeyedBody
+    answers: Answers
     known: Mapping[str, Any] | None = None
 
     def marked(self, source: Source) -> MarkedWrite:
         def decided(written: Written, changes: bool, table: str) -> None:
             # An attempt that failed may have found other documents.
             if not self._is_known(table) or self.write.looks_before:
-                self.kept.keep(done=not changes, answer=_told(written), table=table)
+                note = self.body.note(done=not changes, answer=_told(written), table=table)
+                self.answers.keep({self.body.key: note}, synced=self.write.looks_before)
 
         return MarkedWrite(self.write, source, decided)
 
@@ -250,10 +223,10 @@ class _Attempt:
         """Return the result of the write; raise its error, or a refusal if the key came with another body."""
         if isinstance(outcome, WeirError):
             raise outcome
-        if outcome.first is None or self.kept.has_mark(outcome.first):
+        if outcome.first is None or self.body.has_mark(outcome.first):
             return outcome
         # The key was used for something else so long ago that it may be used again.
-        return namespace.write_once(self.marked(Source.once(self.kept.write_name(self.digest))))
+        return namespace.write_once(self.marked(Source.once(self.body.write_name)))
 
     def answer(self, once: WrittenOnce) -> Written:
         counts = once.first is not None or not self.write.looks_before
@@ -263,16 +236,6 @@ class _Attempt:
 
     def _is_known(self, table: str) -> bool:
         return self.known is not None and self.known.get("table", table) == table
-
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """The record of a completed write."""
-
-    kept: KeptAnswer
-    answer: Mapping[str, Any]
-    is_first: bool
-    """Whether there was no record of its key before."""
 
 
 def _is_of(note: Mapping[str, Any], namespace: Namespace) -> bool:

@@ -23,7 +23,7 @@ from weir.storage.buffers import parts_of, size_of
 from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 from weir.storage.local_durability import DurableNames
 from weir.storage.local_errors import reporting
-from weir.storage.local_files import ABSENT, read_fully, status_of, sync_directory, sync_file
+from weir.storage.local_files import ABSENT, read_fully, sync_directory, sync_file
 from weir.storage.local_listing import LocalListing
 from weir.storage.local_publish import NamedFile, StagedFile, UnnamedFile, supports_unnamed_files
 from weir.storage.local_stamp import stamp_of
@@ -175,17 +175,6 @@ class LocalStore(ObjectStore):
         with reporting("Looking at the object", location):
             head = SwappedObject(location).head()
         return None if head is None else _meta(path, head.status)
-
-    def present(self, paths: Iterable[str]) -> set[str]:
-        """Return those of some objects that exist. For many of which few do."""
-        found = set()
-        for path in paths:
-            location = self._base + check_path(path)
-            with reporting("Looking at the object", location):
-                # Where the file of its own name is missing, no object was swapped.
-                if status_of(location) is not None and SwappedObject(location).head() is not None:
-                    found.add(path)
-        return found
 
     def stamp(self, *paths: str) -> Hashable | None:
         """Return the status of files and directories; None while they have just changed."""
@@ -342,32 +331,44 @@ class LocalStore(ObjectStore):
                 raise _not_found(origin) from None
         self._make_durable(directory)
 
-    def copy_to_each(self, source: str, targets: Iterable[str]) -> Collection[str]:
-        """Copy an object to several unused names, as :meth:`copy` does; return those that it has not got.
+    def append(self, path: str, data: bytes, *, synced: bool) -> int:
+        """Append to a file that nobody else appends to, and return where the data begins in it.
 
-        One of them may be taken, its directory may be missing, or the file system may have no hard links.
+        This is for records of which each can be found torn: unlike an object, the file may end in the middle
+        of what was appended last, if the process died or the disk was full.
+
+        Parameters
+        ----------
+        path : str
+            The file. It is created if it does not exist.
+        data : bytes
+            What to append.
+        synced : bool
+            Whether to wait for the disk, if the store does.
         """
-        origin = self._base + check_path(source)
-        directories: set[str] = set()
-        left: set[str] = set()
-        with reporting("Copying the object", origin):
-            head = SwappedObject(origin).head()
-            if head is None:
-                raise _not_found(origin)
-            if head.number:
-                raise OSError(errno.EOPNOTSUPP, "objects that are swapped are not copied", origin)
-            os.utime(origin)  # as of copy
-            for target in targets:
-                location = self._base + check_path(target)
-                try:
-                    os.link(origin, location)
-                except OSError:
-                    left.add(target)
-                else:
-                    directories.add(location.rpartition("/")[0])
-        for directory in directories:
+        location = self._base + check_path(path)
+        directory = os.path.dirname(location)
+        with reporting("Appending to the file", location):
+            descriptor = self._open_to_append(location, directory)
+            try:
+                begin = os.fstat(descriptor).st_size
+                if os.write(descriptor, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), location)
+                if synced and self._fsync:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        if synced and not begin:
             self._make_durable(directory)
-        return left
+        return begin
+
+    def _open_to_append(self, location: str, directory: str) -> int:
+        for _ in range(_ATTEMPTS):
+            try:
+                return os.open(location, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                self._make_directories(directory)
+        raise OSError(errno.EBUSY, "the directory keeps being removed", directory)
 
     def _stage(
         self, directory: str, data: Bytes | Sequence[Bytes], reusable: str | None = None

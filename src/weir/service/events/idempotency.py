@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable
 
 from weir.errors import ConflictError, InputError, ObjectExistsError, TableError
-from weir.service.kept_answers import KeptAnswer, key_digest, noting_store
+from weir.service.kept_answers import AnswerObjects
+from weir.service.keyed_body import KeyedBody
 from weir.storage.interface import ObjectStore
+from weir.storage.local import LocalStore
 
 __all__ = ["IdempotentBatches"]
 
@@ -29,7 +31,7 @@ class IdempotentBatches:
 
     def __init__(self, store: ObjectStore) -> None:
         # What a loss of power takes of the notes, the log tells.
-        self._store = noting_store(store)
+        self._store = LocalStore(store.uri, fsync=False) if isinstance(store, LocalStore) else store
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def append(
@@ -53,24 +55,26 @@ class IdempotentBatches:
         Refusal
             400 if the key is not valid; 422 if it was used with another body before.
         """
-        digest = key_digest(caller, key)
-        kept = KeptAnswer.of(self._store, f"idempotency-events/{name}/{digest}.json", body)
+        asked = KeyedBody.of(caller, key, body)
+        answers = AnswerObjects(self._store, f"idempotency-events/{name}")
         # Of one key one at a time: whoever waits finds what the other has done.
-        with self._locks[int(digest[:8], 16) % _LOCKS]:
-            known = kept.read()
+        with self._locks[int(asked.key[:8], 16) % _LOCKS]:
+            known = answers.read(asked.key)
             if known is None:
                 try:
-                    kept.keep_first(done=False, ids=[])
+                    answers.keep_first(asked.key, asked.note(done=False, ids=[]))
                 except ObjectExistsError:  # another process was faster, perhaps with another body
-                    known = kept.read()
-            if known is not None and known["done"]:
-                return list(known["ids"])
+                    known = answers.read(asked.key)
+            if known is not None:
+                asked.check(known)
+                if known["done"]:
+                    return list(known["ids"])
             try:
-                ids = append(kept.write_name(digest))
+                ids = append(asked.write_name)
             except (InputError, ConflictError, TableError):
                 # Refused as a whole: the key may come with what is mended.
                 if known is None:
-                    kept.forget()
+                    answers.forget(asked.key)
                 raise
-            kept.keep(done=True, ids=ids)
+            answers.keep({asked.key: asked.note(done=True, ids=ids)}, synced=False)
             return ids
