@@ -52,6 +52,11 @@ KNOWN = {
 }
 
 
+def one(text: str) -> str:
+    """Return a float that is compared: one zero, one NaN."""
+    return f"NANVL({text} + 0.0, CAST('NaN' AS DOUBLE))"
+
+
 def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
     values = [KNOWN[one.sql("spark")] for one in expressions]
     return pa.table([[one] for one in values], names=[str(number) for number in range(len(values))])
@@ -60,26 +65,27 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
 @pytest.mark.parametrize(
     ("spark", "expected"),
     [
-        ("n / 4 > 1", "CAST(n AS DOUBLE) / NULLIF(4, 0) > 1"),
-        ("n / 4.0 > x / 2", "n / NULLIF(4.0, 0) + 0.0 > x / NULLIF(2, 0) + 0.0"),
-        ("CAST(price AS DOUBLE) / n > 1", "CAST(price AS DOUBLE) / NULLIF(n, 0) > 1"),
+        ("n / 4 > 1", f"{one('CAST(n AS DOUBLE) / NULLIF(4, 0)')} > 1"),
+        ("n / 4.0 > x / 2", f"{one('n / NULLIF(4.0, 0)')} > {one('x / NULLIF(2, 0)')}"),
+        ("CAST(price AS DOUBLE) / n > 1", f"{one('CAST(price AS DOUBLE) / NULLIF(n, 0)')} > 1"),
         (
             "f = 0.5 OR f = f AND f IN (1, 2)",
-            "CAST(f AS DOUBLE) = 0.5 OR f + 0.0 = f + 0.0 AND CAST(f AS DOUBLE) IN (1, 2)",
+            f"{one('CAST(f AS DOUBLE)')} = 0.5 OR {one('f')} = {one('f')} "
+            f"AND {one('CAST(f AS DOUBLE)')} IN (1, 2)",
         ),
         (
             "price * 1.10 > x - 1",
-            "CAST(price * CAST('1.10' AS DECIMAL(3, 2)) AS DOUBLE) > x - 1 + 0.0",
+            f"CAST(price * CAST('1.10' AS DECIMAL(3, 2)) AS DOUBLE) > {one('x - 1')}",
         ),
-        ("n + 1 = -n * x", "CAST(n AS BIGINT) + 1 = -CAST(n AS BIGINT) * x + 0.0"),
-        ("x = 0 OR -x = 0 OR -x > 2", "x = 0 OR (0.0 - x) + 0.0 = 0 OR (0.0 - x) > 2"),
+        ("n + 1 = -n * x", f"CAST(n AS BIGINT) + 1 = {one('-CAST(n AS BIGINT) * x')}"),
+        ("x = 0 OR -x = 0 OR -x > 2", f"x = 0 OR {one('(0.0 - x)')} = 0 OR {one('(0.0 - x)')} > 2"),
         (
             "1 / x > f / -f",
-            "1 / NULLIF(x + 0.0, 0) + 0.0 > "
-            "CAST(f AS DOUBLE) / NULLIF(CAST((0.0 - f) AS DOUBLE) + 0.0, 0) + 0.0",
+            f"{one('1 / NULLIF(x + 0.0, 0)')} > "
+            f"{one('CAST(f AS DOUBLE) / NULLIF(CAST((0.0 - f) AS DOUBLE) + 0.0, 0)')}",
         ),
-        ("x = f + 1", "x + 0.0 = CAST(f AS DOUBLE) + 1 + 0.0"),
-        ("x = (f + f) * n", "x + 0.0 = CAST((f + f) AS DOUBLE) * CAST(n AS BIGINT) + 0.0"),
+        ("x = f + 1", f"{one('x')} = {one('CAST(f AS DOUBLE) + 1')}"),
+        ("x = (f + f) * n", f"{one('x')} = {one('CAST((f + f) AS DOUBLE) * CAST(n AS BIGINT)')}"),
         (
             "n <=> 1 AND x > 1 OR NOT n IS DISTINCT FROM 2",
             "(n IS NOT DISTINCT FROM 1) AND x > 1 OR NOT (n IS DISTINCT FROM 2)",
@@ -88,12 +94,12 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
             "text NOT ILIKE 'A%' AND NOT text ILIKE 'b'",
             "LOWER(text) NOT LIKE 'a%' AND NOT LOWER(text) LIKE 'b'",
         ),
-        ("x % n = 0", "x % NULLIF(CAST(n AS BIGINT), 0) + 0.0 = 0"),
+        ("x % n = 0", f"{one('x % NULLIF(CAST(n AS BIGINT), 0)')} = 0"),
         ("n % 2 = n div 4", "CAST(n AS BIGINT) % 2 = CAST(CAST(n AS BIGINT) / 4 AS BIGINT)"),
         ("text ILIKE 'A%'", "LOWER(text) LIKE 'a%'"),
         (
             "info.n / 2 = new.n / 2",
-            "CAST(info.n AS DOUBLE) / NULLIF(2, 0) + 0.0 = CAST(new.n AS DOUBLE) / NULLIF(2, 0) + 0.0",
+            f"{one('CAST(info.n AS DOUBLE) / NULLIF(2, 0)')} = {one('CAST(new.n AS DOUBLE) / NULLIF(2, 0)')}",
         ),
         ("v[0] = n", "v[1] = n"),
         ("v[n] = element_at(v, 1)", "v[(n) + 1] = v[1]"),

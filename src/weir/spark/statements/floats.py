@@ -10,14 +10,16 @@ from weir.spark.statements.expressions import COMPARISONS
 
 __all__ = ["floats_compared"]
 
+_OTHER_COMPARISONS = (exp.Nullif, exp.Case, exp.Greatest, exp.Least)
 _LITERALS = (exp.Literal, exp.Null, exp.Var)
 
 
 def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     """Return an expression that compares floats as Spark does.
 
-    What adds zero to a float makes one zero of both. Columns that are compared with literals stay as they
-    are: filters know them, and find them by their indexes.
+    What adds zero to a float makes one zero of both, and ``nanvl`` one NaN: processors set the sign of that
+    of infinity less infinity, and filters then take it for less than any number. Columns that are compared
+    with literals stay as they are: filters know them, and find them by their indexes.
 
     Parameters
     ----------
@@ -30,8 +32,8 @@ def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
     --------
     >>> import sqlglot
     >>> schema = pa.schema([("x", pa.float64()), ("y", pa.float64())])
-    >>> floats_compared(sqlglot.parse_one("x = 0 OR x < y", read="spark"), schema).sql("spark")
-    'x = 0 OR x + 0.0 < y + 0.0'
+    >>> floats_compared(sqlglot.parse_one("x = 0 OR x * y > 1", read="spark"), schema).sql("spark")
+    "x = 0 OR NANVL(x * y + 0.0, CAST('NaN' AS DOUBLE)) > 1"
     """
     # A node that is replaced needs one above it.
     whole = exp.Paren(this=expression.copy())
@@ -43,24 +45,29 @@ def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
         by = division.expression.this if isinstance(division.expression, exp.Nullif) else division.expression
         if not _is_literal(by) and kind_of(by, schema) is Kind.FLOAT:
             by.replace(exp.Add(this=by.copy(), expression=_zero()))
-    for one in list(whole.find_all(*COMPARISONS, exp.In, exp.Between, exp.Nullif, exp.Case)):
+    # From the innermost: what is replaced is copied.
+    for one in reversed(list(whole.find_all(*COMPARISONS, exp.In, exp.Between, *_OTHER_COMPARISONS))):
         compared = [one.this] if isinstance(one, exp.Case) else list(one.iter_expressions())
         sides = [side for side in compared if side is not None and not _is_literal(side)]
         if isinstance(one, exp.Nullif) and isinstance(one.parent, exp.Mod | exp.IntDiv):
             continue
-        if len(sides) == 1 and not isinstance(one, exp.Nullif | exp.Case):
-            literals = [side for side in compared if side is not sides[0]]
-            if isinstance(sides[0], exp.Column) or not any(map(_is_zero, literals)):
-                continue
+        if len(sides) == 1 and isinstance(sides[0], exp.Column) and not isinstance(one, _OTHER_COMPARISONS):
+            continue
         kinds = [kind_of(side, schema) for side in sides]
         for side, kind in zip(sides, kinds, strict=True):
             if kind is Kind.FLOAT:
-                side.replace(exp.Add(this=side.copy(), expression=_zero()))
+                side.replace(_one_of_its_kind(side))
             elif kind is Kind.DECIMAL and Kind.FLOAT in kinds:
                 side.replace(exp.cast(side.copy(), exp.DataType.Type.DOUBLE))
     inside = whole.this
     assert isinstance(inside, exp.Expr)
     return inside
+
+
+def _one_of_its_kind(side: exp.Expr) -> exp.Expr:
+    """Return a float without the sign of a zero or of NaN."""
+    added = exp.Add(this=side.copy(), expression=_zero())
+    return exp.Anonymous(this="NANVL", expressions=[added, exp.var("CAST('NaN' AS DOUBLE)")])
 
 
 def _zero() -> exp.Expr:
@@ -69,9 +76,3 @@ def _zero() -> exp.Expr:
 
 def _is_literal(side: exp.Expr) -> bool:
     return isinstance(side.this if isinstance(side, exp.Neg) else side, _LITERALS)
-
-
-def _is_zero(side: exp.Expr) -> bool:
-    """Whether a literal may be zero."""
-    number = side.this if isinstance(side, exp.Neg) else side
-    return not isinstance(number, exp.Literal) or not number.name.lower().partition("e")[0].strip("0.")
