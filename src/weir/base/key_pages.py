@@ -220,6 +220,8 @@ def _open(base: BaseTable, column: str) -> tuple[tuple[Segment, ...] | None, fro
     dataset = base.dataset
     name = key_index_names(dataset, base.primary_key).get(column)
     existing = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    if not existing:
+        return (), frozenset()  # there is nothing to find
     left = set(existing)
     indexes = {index.name: index for index in list_indexes(dataset)}
     if name not in indexes or REUSE_INDEX in indexes:

@@ -96,8 +96,7 @@ class RowExpression:
     @property
     def type(self) -> pa.DataType:
         """Type of its values."""
-        frame, expression = self._compiled()
-        return frame.select(expression.alias("value")).schema().field(0).type
+        return _type_of(self)
 
     def evaluate(self, present: pa.Table, new: pa.Table | None = None) -> pa.Array:
         """Return its value for every row.
@@ -202,6 +201,12 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 def _reason(error: Exception) -> str:
     return str(error).removeprefix("DataFusion error: ").split("\nValid fields are")[0]
+
+
+@lru_cache(maxsize=256)
+def _type_of(expression: RowExpression) -> pa.DataType:
+    frame, compiled = expression._compiled()
+    return frame.select(compiled.alias("value")).schema().field(0).type
 
 
 @lru_cache(maxsize=256)
