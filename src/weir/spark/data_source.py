@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from weir.spark.batch_reader import BatchReader, PushdownBatchReader, table_columns
 from weir.spark.batch_writer import BatchWriter
+from weir.spark.kept_tables import process_tables
 from weir.spark.python_worker import keep_imports
 from weir.spark.read_options import BatchReadOptions, StreamReadOptions, reads_changes
 from weir.spark.sink import prepare
@@ -42,8 +43,9 @@ class WeirDataSource(DataSource):
         """Return the stream writer."""
         options = WriteOptions.parse(self.options)
         options.check_stream()
-        table = options.location.open(fsync=options.fsync)
-        return StreamWriter(options, prepare(table, options, schema, overwrite), table)
+        table = process_tables.newest(options.location, fsync=options.fsync)
+        with process_tables.in_use(table):
+            return StreamWriter(options, prepare(table, options, schema, overwrite), table)
 
     def schema(self) -> StructType:
         """Return the columns of a read. Spark does not say whether it is a batch or a stream."""

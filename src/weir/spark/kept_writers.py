@@ -33,11 +33,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A paused writer, and the options it was opened with."""
+    """A paused writer, the options it was opened with, and which table it writes to."""
 
     writer: TableWriter
-    table: Table
     options: WriteOptions
+    uri: str
+    identity: str
 
     def serves(self, table: Table, options: WriteOptions) -> bool:
         """Whether it writes to this table, and not to a former one at the same location.
@@ -46,8 +47,8 @@ class _Kept:
         """
         return (
             self.options == options
-            and self.table.internals.store.uri == table.internals.store.uri
-            and self.table.identity == table.identity
+            and self.uri == table.internals.store.uri
+            and self.identity == table.identity
         )
 
     def close(self) -> None:
@@ -103,7 +104,9 @@ class KeptWriters:
             with suppress(FencedError):
                 return self._run(holder, kept, action, flush=flush)
         writer = table.writer(**options.of_writer(holder=holder, flush=flush))
-        return self._run(holder, _Kept(writer, table, options), action, flush=flush)
+        # Not the table itself, which is kept too and follows what becomes of its place.
+        kept = _Kept(writer, options, table.internals.store.uri, table.identity)
+        return self._run(holder, kept, action, flush=flush)
 
     def _run(
         self, holder: str, kept: _Kept, action: Callable[[TableWriter], Result], *, flush: bool

@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from weir.errors import WeirError
+from weir.spark.kept_tables import process_tables
 from weir.spark.kept_writers import process_writers
 from weir.spark.sink import abort, commit_batch_of_stream
 from weir.spark.staging import TaskResult, TaskRows
@@ -56,14 +57,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Write the rows of all partitions, on the driver."""
         results = [message for message in messages if isinstance(message, TaskResult)]
-        commit_batch_of_stream(self._opened(), results, batchId, self._options, kept=process_writers)
+        table = self._opened()
+        with process_tables.in_use(table):
+            commit_batch_of_stream(table, results, batchId, self._options, kept=process_writers)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Delete what the tasks staged, on the driver."""
         abort(self._opened(), messages)
 
     def _opened(self) -> Table:
-        return self._table or self._options.location.open(fsync=self._options.fsync)
+        return self._table or process_tables.newest(self._options.location, fsync=self._options.fsync)
 
 
 def inline_bytes(task: int) -> int:

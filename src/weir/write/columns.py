@@ -229,7 +229,7 @@ def resolved(rows: pa.Table, columns: TableColumns) -> pa.Table:
     SchemaError
         If they have values of a column that does not exist.
     """
-    if not has_field_ids(rows.schema):
+    if not has_field_ids(rows.schema) or rows.schema.equals(columns.row_schema, check_metadata=True):
         return rows
     known = {field_id(one) for one in columns.row_schema}
     before, now = births_of(rows.schema), births_of(columns.row_schema)
