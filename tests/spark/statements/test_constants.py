@@ -84,11 +84,14 @@ def evaluate(expressions: Sequence[exp.Expr]) -> pa.Table:
             f"{one('1 / NULLIF(x + 0.0, 0)')} > "
             f"{one('CAST(f AS DOUBLE) / NULLIF(CAST((0.0 - f) AS DOUBLE) + 0.0, 0)')}",
         ),
+        ("x > 1 OR NOT 1 <= x", "(x > 1 OR ISNAN(x)) OR NOT (1 <= x OR ISNAN(x))"),
+        ("x < 1 OR x BETWEEN -1 AND 2", "(x < 1 AND NOT ISNAN(x)) OR (x BETWEEN -1 AND 2 AND NOT ISNAN(x))"),
+        ("x > NULL", "x > NULL"),
         ("x = f + 1", f"{one('x')} = {one('CAST(f AS DOUBLE) + 1')}"),
         ("x = (f + f) * n", f"{one('x')} = {one('CAST((f + f) AS DOUBLE) * CAST(n AS BIGINT)')}"),
         (
-            "n <=> 1 AND x > 1 OR NOT n IS DISTINCT FROM 2",
-            "(n IS NOT DISTINCT FROM 1) AND x > 1 OR NOT (n IS DISTINCT FROM 2)",
+            "n <=> 1 AND x = 1 OR NOT n IS DISTINCT FROM 2",
+            "(n IS NOT DISTINCT FROM 1) AND x = 1 OR NOT (n IS DISTINCT FROM 2)",
         ),
         (
             "text NOT ILIKE 'A%' AND NOT text ILIKE 'b'",

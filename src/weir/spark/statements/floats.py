@@ -19,7 +19,7 @@ def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
 
     What adds zero to a float makes one zero of both, and ``nanvl`` one NaN: processors set the sign of that
     of infinity less infinity, and filters then take it for less than any number. Columns that are compared
-    with literals stay as they are: filters know them, and find them by their indexes.
+    with literals stay as they are, but for NaN: filters know them, and find them by their indexes.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ def floats_compared(expression: exp.Expr, schema: pa.Schema) -> exp.Expr:
         if isinstance(one, exp.Nullif) and isinstance(one.parent, exp.Mod | exp.IntDiv):
             continue
         if len(sides) == 1 and isinstance(sides[0], exp.Column) and not isinstance(one, _OTHER_COMPARISONS):
+            if kind_of(sides[0], schema) is Kind.FLOAT and not any(map(_is_null, compared)):
+                _place_nan(one, sides[0])
             continue
         kinds = [kind_of(side, schema) for side in sides]
         for side, kind in zip(sides, kinds, strict=True):
@@ -68,6 +70,21 @@ def _one_of_its_kind(side: exp.Expr) -> exp.Expr:
     """Return a float without the sign of a zero or of NaN."""
     added = exp.Add(this=side.copy(), expression=_zero())
     return exp.Anonymous(this="NANVL", expressions=[added, exp.var("CAST('NaN' AS DOUBLE)")])
+
+
+def _place_nan(one: exp.Expr, column: exp.Column) -> None:
+    """Have NaN be larger than the literals that a column is compared with, whatever its sign."""
+    is_left = one.this is column
+    larger, smaller = (exp.GT, exp.GTE), (exp.LT, exp.LTE)
+    is_nan = exp.Anonymous(this="ISNAN", expressions=[column.copy()])
+    if isinstance(one, larger if is_left else smaller):
+        one.replace(exp.paren(exp.or_(one.copy(), is_nan)))
+    elif isinstance(one, smaller if is_left else larger) or (isinstance(one, exp.Between) and is_left):
+        one.replace(exp.paren(exp.and_(one.copy(), exp.not_(is_nan))))
+
+
+def _is_null(side: exp.Expr) -> bool:
+    return isinstance(side, exp.Null) or (isinstance(side, exp.Var) and side.name == "NULL")
 
 
 def _zero() -> exp.Expr:
