@@ -134,6 +134,7 @@ def test_files_of_a_day_ago_go_and_their_keys_with_them(
 
 def test_keys_in_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weir.service.kept_answers._MOST_KEYS", 100)
+    monkeypatch.setattr("weir.service.kept_answers._USES_BETWEEN_COUNTS", 1)
     store = LocalStore(tmp_path, fsync=False)
     kept = KeptAnswers(store)
     for number in range(10):

@@ -22,7 +22,8 @@ from weir.storage.local import LocalStore
 __all__ = ["AnswerObjects", "Answers", "KeptAnswers"]
 
 _MOST_KEYS = 1 << 23
-"""Keys of local logs that a process has in memory, at 16 bytes each."""
+"""Keys of local logs that a process has in memory, at 16 bytes each, for longer than some uses."""
+_USES_BETWEEN_COUNTS = 1_000
 
 
 class Answers(Protocol):
@@ -123,6 +124,7 @@ class KeptAnswers:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._logs: OrderedDict[str, AnswerLog] = OrderedDict()
+        self._uses = 0
         self._lock = threading.Lock()
 
     def below(self, directory: str) -> Answers:
@@ -134,12 +136,17 @@ class KeptAnswers:
             log = self._logs.get(directory)
             if log is None:
                 log = self._logs[directory] = AnswerLog(store, directory, _MOST_KEYS)
-                # What was used longest ago goes: its files are read again when it is asked for.
-                held = sum(map(len, self._logs.values()))
-                while held > _MOST_KEYS:
-                    held -= len(self._logs.popitem(last=False)[1])
             self._logs.move_to_end(directory)
+            self._uses += 1
+            if self._uses % _USES_BETWEEN_COUNTS == 0:
+                self._forget_some()
             return log
+
+    def _forget_some(self) -> None:
+        """Forget what was used longest ago, if too much is held: its files are read again when it is used."""
+        held = sum(map(len, self._logs.values()))
+        while held > _MOST_KEYS and len(self._logs) > 1:
+            held -= len(self._logs.popitem(last=False)[1])
 
 
 def encoded(note: Mapping[str, Any]) -> bytes:
