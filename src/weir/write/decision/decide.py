@@ -177,6 +177,10 @@ class _Decision:
         self._out: list[pa.Table] = []
         self._out_rows = 0
         self._out_of = np.full(len(self._keys), _ABSENT, dtype=np.int64)
+        if self._is_all_new:
+            self._out.append(self._rows)
+            self._out_of = np.arange(len(self._keys))
+            return self._outcome()
         for writes in self._segments():
             while True:
                 before = self._at, self._present, len(self._out), self._out_rows
@@ -194,6 +198,19 @@ class _Decision:
                     self._out_of[np.isin(self._pending_of_row, writes)] = _ABSENT
                     writes = [one for one in writes if self._group[one].error is None]
         return self._outcome()
+
+    @property
+    def _is_all_new(self) -> bool:
+        """Whether no key has a row or comes twice, and all operations write such rows as they are."""
+        return (
+            not self._present.num_rows
+            and self._count == len(self._keys)
+            and all(
+                one.operation is None
+                or (one.operation.kind in (Kind.UPSERT, Kind.INSERT) and not one.operation.keeps)
+                for one in self._parts
+            )
+        )
 
     def _segments(self) -> list[list[int]]:
         """Split the group where a write that is done as a whole, or not at all, has keys of another one."""
