@@ -188,5 +188,5 @@ def test_upkeep_goes_on_where_an_index_cannot_catch_up(
             assert caught_up_twice.wait(60)
     finally:
         engine.close()
-    assert done == ["catch up", "compact", "catch up"]
+    assert done[:3] == ["catch up", "compact", "catch up"]
     assert engine.metrics.upkeep_failures.value() >= 1

@@ -55,7 +55,7 @@ class AnswerIndex:
     >>> index.add([7, 9], [0, 100])
     >>> index.add([7], [200])
     >>> index.find([7, 8, 9])
-    {9: 100, 7: 200}
+    {7: 200, 9: 100}
     """
 
     def __init__(self) -> None:
