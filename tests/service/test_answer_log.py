@@ -26,6 +26,10 @@ def key(number: int) -> str:
     return hashlib.sha256(b"%d" % number).hexdigest()
 
 
+def every(_: object) -> bool:
+    return True
+
+
 def answers(found: dict[str, Any]) -> dict[str, Any]:
     """Return notes without their time."""
     return {key: {name: value for name, value in note.items() if name != "at"} for key, note in found.items()}
@@ -72,26 +76,47 @@ def test_logs_of_several_processes_are_one_dict(tmp_path: Path, monkeypatch: pyt
             logs[at] = AnswerLog(store, "idempotency/docs", MANY)  # it has ended, and another begins
         chosen = [key(draw.randint(0, 99)) for _ in range(draw.randint(1, 8))]
         notes = {
-            one: {"done": True, "answer": {"upserted": step, "ids": ["x" * draw.randint(0, 300)]}}
+            one: {
+                "body": "of it",
+                "done": True,
+                "answer": {"upserted": step, "ids": ["x" * draw.randint(0, 300)]},
+            }
             for one in chosen
         }
         logs[at].keep(notes, synced=draw.random() < 0.2)
         model.update(notes)
         asked = [key(draw.randint(0, 120)) for _ in range(12)]
-        found = answers(draw.choice(logs).find(asked))
+        found = answers(draw.choice(logs).find(asked, every))
         assert found == {one: model[one] for one in asked if one in model}
+
+
+def test_a_late_note_of_a_write_that_may_not_be_done_changes_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, fsync=False)
+    stopped, other = (AnswerLog(store, "kept", MANY) for _ in range(2))
+    other.keep({key(1): {"body": "of it", "done": True, "table": "a"}}, synced=False)
+    stopped.keep({key(1): {"body": "of it", "done": False, "table": "a"}}, synced=True)
+    for log in (stopped, other, AnswerLog(store, "kept", MANY)):
+        assert answers(log.find([key(1)], every)) == {key(1): {"body": "of it", "done": True, "table": "a"}}
+    # To a table made anew the key is new.
+    other.keep({key(1): {"body": "of it", "done": False, "table": "b"}}, synced=False)
+    found = stopped.find([key(1)], lambda note: note["table"] == "b")
+    assert answers(found) == {key(1): {"body": "of it", "done": False, "table": "b"}}
 
 
 def test_a_file_that_a_kill_has_torn_ends_before_what_is_torn(tmp_path: Path) -> None:
     store = LocalStore(tmp_path, fsync=False)
-    AnswerLog(store, "kept", MANY).keep({key(number): {"done": True} for number in range(5)}, synced=False)
+    AnswerLog(store, "kept", MANY).keep(
+        {key(number): {"body": "of it", "done": True} for number in range(5)}, synced=False
+    )
     [path] = (tmp_path / "kept").iterdir()
     path.write_bytes(path.read_bytes()[:-3])
     log = AnswerLog(store, "kept", MANY)
-    assert answers(log.find([*map(key, range(5))])) == {key(number): {"done": True} for number in range(4)}
-    log.keep({key(4): {"done": False}}, synced=False)
+    assert answers(log.find([*map(key, range(5))], every)) == {
+        key(number): {"body": "of it", "done": True} for number in range(4)
+    }
+    log.keep({key(4): {"body": "of it", "done": False}}, synced=False)
     assert len([*(tmp_path / "kept").iterdir()]) == 2
-    assert answers(log.find([key(4)])) == {key(4): {"done": False}}
+    assert answers(log.find([key(4)], every)) == {key(4): {"body": "of it", "done": False}}
 
 
 def test_after_a_failed_append_a_log_goes_on_in_another_file(
@@ -99,7 +124,7 @@ def test_after_a_failed_append_a_log_goes_on_in_another_file(
 ) -> None:
     store = LocalStore(tmp_path, fsync=False)
     log = AnswerLog(store, "kept", MANY)
-    log.keep({key(1): {"done": True}}, synced=False)
+    log.keep({key(1): {"body": "of it", "done": True}}, synced=False)
 
     def torn(path: str, data: bytes, *, synced: bool) -> int:
         LocalStore.append(store, path, data[: len(data) // 2], synced=synced)
@@ -108,10 +133,10 @@ def test_after_a_failed_append_a_log_goes_on_in_another_file(
     with monkeypatch.context() as patched:
         patched.setattr(store, "append", torn)
         with pytest.raises(StorageError):
-            log.keep({key(2): {"done": True}}, synced=False)
-    log.keep({key(3): {"done": True}}, synced=False)
+            log.keep({key(2): {"body": "of it", "done": True}}, synced=False)
+    log.keep({key(3): {"body": "of it", "done": True}}, synced=False)
     for one in (log, AnswerLog(store, "kept", MANY)):
-        assert {*one.find([*map(key, range(5))])} == {key(1), key(3)}
+        assert {*one.find([*map(key, range(5))], every)} == {key(1), key(3)}
 
 
 def test_files_of_a_day_ago_go_and_their_keys_with_them(
@@ -123,12 +148,12 @@ def test_files_of_a_day_ago_go_and_their_keys_with_them(
         monkeypatch.setattr(
             "weir.service.answer_log.time.time_ns", lambda at=hour: now + at * 3_600_000_000_000
         )
-        log.keep({key(hour): {"done": True}}, synced=False)
+        log.keep({key(hour): {"body": "of it", "done": True}}, synced=False)
     assert len([*(tmp_path / "idempotency/docs").iterdir()]) == 4
-    assert {*log.find([*map(key, range(5))])} == {*map(key, range(4))}
+    assert {*log.find([*map(key, range(5))], every)} == {*map(key, range(4))}
     monkeypatch.undo()
     assert remove_expired(store, time.time() + KEPT_SECONDS["idempotency"] + 60) == 4
-    assert log.find([*map(key, range(5))]) == {}
+    assert log.find([*map(key, range(5))], every) == {}
     assert len(log) == 0
 
 
@@ -138,15 +163,21 @@ def test_keys_in_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store = LocalStore(tmp_path, fsync=False)
     kept = KeptAnswers(store)
     for number in range(10):
-        kept.below(f"kept/{number}").keep({key(at): {"done": number} for at in range(30)}, synced=False)
+        kept.below(f"kept/{number}").keep(
+            {key(at): {"body": "of it", "done": number} for at in range(30)}, synced=False
+        )
     assert sum(len(log) for log in kept._logs.values()) <= 100 + 30
     # What is not in memory is read again.
     for number in range(10):
-        assert answers(kept.below(f"kept/{number}").find([key(7)])) == {key(7): {"done": number}}
+        assert answers(kept.below(f"kept/{number}").find([key(7)], every)) == {
+            key(7): {"body": "of it", "done": number}
+        }
     for number in range(8):
-        kept.below("kept/one").keep({key(30 * number + at): {"done": True} for at in range(30)}, synced=False)
+        kept.below("kept/one").keep(
+            {key(30 * number + at): {"body": "of it", "done": True} for at in range(30)}, synced=False
+        )
         kept = KeptAnswers(store)  # another file each
     one = kept.below("kept/one")
-    one.find([key(0)])
+    one.find([key(0)], every)
     assert isinstance(one, AnswerLog)
     assert len(one) <= 100

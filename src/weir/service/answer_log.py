@@ -5,7 +5,9 @@ with the next write of the log, and removed a day later. Here the notes of a gro
 and the keys with a note are found in memory, with 16 bytes each.
 
 Each process appends to files of its own, a new one every hour, so that those of a day ago can be removed
-whole. Another process reads them when it takes the namespace over. The newest note of a key is in force.
+whole. Another process reads them when it takes the namespace over. Of the notes of a key, one of a write that
+was done is in force, else the newest: who was stopped before its note, and has lost the namespace since, adds
+it late.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,8 +69,10 @@ class AnswerLog:
         """Return the number of keys that are held in memory."""
         return sum(len(one.index) for one in [*self._files.values()])
 
-    def find(self, keys: Collection[str]) -> dict[str, dict[str, Any] | WeirError]:
-        """Return the newest note of each key that has one, or why it cannot be read."""
+    def find(
+        self, keys: Collection[str], counts: Callable[[Mapping[str, Any]], bool]
+    ) -> dict[str, dict[str, Any] | WeirError]:
+        """Return the note in force of each key that has one, or why it cannot be read."""
         numbers = [number_of(key) for key in keys]
         with self._lock:
             self._refresh()
@@ -85,7 +89,7 @@ class AnswerLog:
                 except WeirError as error:
                     found[key] = error
                     continue
-                if note is not None and (known is None or known["at"] < note["at"]):
+                if note is not None and counts(note) and (known is None or _rank(known) < _rank(note)):
                     found[key] = note
         return found
 
@@ -171,7 +175,7 @@ class AnswerLog:
             note: dict[str, Any] = msgspec.json.decode(line[len(key) :])
         except msgspec.DecodeError:
             return None
-        return note
+        return note if note.keys() >= {"body", "done", "at"} else None
 
     def _parts(self, path: str, begin: int) -> Iterator[bytes]:
         length = _NOTE_BYTES
@@ -185,3 +189,7 @@ class AnswerLog:
             if end or not part:
                 return
             begin, length = begin + len(part), 4 * length
+
+
+def _rank(note: Mapping[str, Any]) -> tuple[bool, int]:
+    return note["done"], note["at"]

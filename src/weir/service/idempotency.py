@@ -128,12 +128,13 @@ class IdempotentWrites:
     ) -> dict[int, Written | Refusal | WeirError]:
         outcomes: dict[int, Written | Refusal | WeirError] = {}
         left: list[tuple[int, _Attempt]] = []
-        known = answers.find([one.body.key for one in attempts.values()])
+        keys = [one.body.key for one in attempts.values()]
+        known = answers.find(keys, lambda note: _is_of(note, namespace))
         for at, one in attempts.items():
             note = known.get(one.body.key)
             if isinstance(note, WeirError):
                 outcomes[at] = note
-            elif note is None or not _is_of(note, namespace):
+            elif note is None:
                 left.append((at, one))
             else:
                 try:

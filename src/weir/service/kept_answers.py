@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -23,14 +23,18 @@ __all__ = ["AnswerObjects", "Answers", "KeptAnswers"]
 
 _MOST_KEYS = 1 << 23
 """Keys of local logs that a process has in memory, at 16 bytes each, for longer than some uses."""
+_KEYS_OF_A_LOG = 100
+"""Keys that take as much memory as a log without any."""
 _USES_BETWEEN_COUNTS = 1_000
 
 
 class Answers(Protocol):
     """The notes of the keys of one namespace."""
 
-    def find(self, keys: Collection[str]) -> dict[str, dict[str, Any] | WeirError]:
-        """Return the newest note of each key that has one, or why it cannot be read."""
+    def find(
+        self, keys: Collection[str], counts: Callable[[Mapping[str, Any]], bool]
+    ) -> dict[str, dict[str, Any] | WeirError]:
+        """Return the note in force of each key that has one which counts, or why it cannot be read."""
         ...
 
     def keep(self, notes: Mapping[str, Mapping[str, Any]], *, synced: bool) -> None:
@@ -67,14 +71,17 @@ class AnswerObjects:
             return None
         return note
 
-    def find(self, keys: Collection[str]) -> dict[str, dict[str, Any] | WeirError]:
-        """Return the note of each key that has one, or why it cannot be read."""
+    def find(
+        self, keys: Collection[str], counts: Callable[[Mapping[str, Any]], bool]
+    ) -> dict[str, dict[str, Any] | WeirError]:
+        """Return the note of each key that has one which counts, or why it cannot be read."""
 
         def read(key: str) -> dict[str, Any] | WeirError | None:
             try:
-                return self.read(key)
+                note = self.read(key)
             except WeirError as error:
                 return error
+            return note if note is not None and counts(note) else None
 
         found = concurrent_map(read, [*keys], is_local=self._store.is_local, engine=default_context())
         return {key: note for key, note in zip(keys, found, strict=True) if note is not None}
@@ -144,9 +151,9 @@ class KeptAnswers:
 
     def _forget_some(self) -> None:
         """Forget what was used longest ago, if too much is held: its files are read again when it is used."""
-        held = sum(map(len, self._logs.values()))
+        held = sum(len(log) + _KEYS_OF_A_LOG for log in self._logs.values())
         while held > _MOST_KEYS and len(self._logs) > 1:
-            held -= len(self._logs.popitem(last=False)[1])
+            held -= len(self._logs.popitem(last=False)[1]) + _KEYS_OF_A_LOG
 
 
 def encoded(note: Mapping[str, Any]) -> bytes:

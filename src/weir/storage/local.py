@@ -358,7 +358,7 @@ class LocalStore(ObjectStore):
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        if synced and not begin:
+        if synced:
             self._make_durable(directory)
         return begin
 
