@@ -51,7 +51,9 @@ def run(context: Context) -> Result:
     queries = vectors(_QUERIES)
     root = context.directory / "million"
     with ExitStack() as closing:
-        served = closing.enter_context(Served(root, "--compaction-interval", "5s"))
+        # As the files for deployment have it.
+        environment = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+        served = closing.enter_context(Served(root, "--compaction-interval", "5s", environment=environment))
         [asking, streaming] = [closing.enter_context(served.clients(1)) for _ in range(2)]
         context.say(f"million: {count:,} documents are loaded")
         began = time.monotonic()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ _MOST_LINES = 20
 class Served:
     """A service in a process of its own."""
 
-    def __init__(self, root: Path, *options: str) -> None:
+    def __init__(self, root: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the service
         command = [sys.executable, "-m", "weir", "serve", str(root), "--listen", "127.0.0.1:0", "--json"]
         self._process = subprocess.Popen(
-            [*command, "--no-auth", *options], stdout=subprocess.PIPE, stderr=self._log, text=True
+            [*command, "--no-auth", *options],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={**os.environ, **(environment or {})},
         )
         assert self._process.stdout is not None
         url = urlsplit(json.loads(self._process.stdout.readline())["url"])
