@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weir.errors import StorageError
+from weir.errors import ConflictError, StorageError
 from weir.service.answer_index import AnswerIndex, lines_of, number_of
 from weir.service.answer_log import AnswerLog
 from weir.service.expiry import KEPT_SECONDS, remove_expired
-from weir.service.kept_answers import KeptAnswers
+from weir.service.kept_answers import AnswerObjects, KeptAnswers
 from weir.storage.local import LocalStore
 
 MANY = 1 << 20
@@ -101,6 +101,21 @@ def test_a_late_note_of_a_write_that_may_not_be_done_changes_nothing(tmp_path: P
     other.keep({key(1): {"body": "of it", "done": False, "table": "b"}}, synced=False)
     found = stopped.find([key(1)], lambda note: note["table"] == "b")
     assert answers(found) == {key(1): {"body": "of it", "done": False, "table": "b"}}
+
+
+def test_nor_does_it_as_an_object(tmp_path: Path) -> None:
+    answers_of_both = AnswerObjects(LocalStore(tmp_path, fsync=False), "kept")
+    undone, done = ({"body": "of it", "done": done, "table": "a"} for done in (False, True))
+    for note in (undone, undone, done):
+        answers_of_both.keep({key(1): note}, synced=True)
+        assert answers_of_both.find([key(1)], every) == {key(1): note}
+    with pytest.raises(ConflictError):
+        answers_of_both.keep({key(1): undone}, synced=True)
+    assert answers_of_both.find([key(1)], every) == {key(1): done}
+    # To a table made anew the key is new.
+    anew = {**undone, "table": "b"}
+    answers_of_both.keep({key(1): anew}, synced=True)
+    assert answers_of_both.find([key(1)], every) == {key(1): anew}
 
 
 def test_a_file_that_a_kill_has_torn_ends_before_what_is_torn(tmp_path: Path) -> None:

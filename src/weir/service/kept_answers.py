@@ -8,13 +8,20 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import default_context
-from weir.errors import ObjectNotFoundError, WeirError
+from weir.errors import (
+    ConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    PreconditionError,
+    WeirError,
+)
 from weir.service.answer_log import AnswerLog
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
@@ -26,6 +33,7 @@ _MOST_KEYS = 1 << 23
 _KEYS_OF_A_LOG = 100
 """Keys that take as much memory as a log without any."""
 _USES_BETWEEN_COUNTS = 1_000
+_ATTEMPTS = 16
 
 
 class Answers(Protocol):
@@ -91,7 +99,10 @@ class AnswerObjects:
 
         def keep(key: str) -> WeirError | None:
             try:
-                self._store.put(self._path(key), encoded(notes[key]))
+                if notes[key]["done"]:
+                    self._store.put(self._path(key), encoded(notes[key]))
+                else:
+                    self._keep_undone(key, notes[key])
             except WeirError as error:
                 return error
             return None
@@ -100,6 +111,28 @@ class AnswerObjects:
         failed = [error for error in done if error is not None]
         if failed:
             raise failed[0]
+
+    def _keep_undone(self, key: str, note: Mapping[str, Any]) -> None:
+        """Keep a note of a write that may not be done, unless there is one that was done.
+
+        Who was stopped before this, and has lost the namespace since, would replace that of another process.
+        """
+        for _ in range(_ATTEMPTS):
+            with suppress(ObjectExistsError, PreconditionError):
+                present = self._store.head(self._path(key))
+                if present is None:
+                    self.keep_first(key, note)
+                    return
+                known = self.read(key)
+                if known is not None and known["done"] and known.get("table") == note.get("table"):
+                    break
+                self._store.compare_and_swap(self._path(key), encoded(note), present.version)
+                return
+        raise ConflictError(
+            "another process has done a write with this Idempotency-Key meanwhile",
+            where=self._path(key),
+            hint="Nothing was written; send it again to hear what was done",
+        )
 
     def keep_first(self, key: str, note: Mapping[str, Any]) -> None:
         """Keep a note if there is none.
