@@ -7,10 +7,10 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from unittest.mock import patch
 
 from benchmarks.context import Context, Result
 from benchmarks.events import Batch, created
@@ -22,7 +22,6 @@ __all__ = ["run"]
 _BATCHES = 10
 """Batches of about 10,000 events that are timed as one."""
 _MOST_MEBIBYTES = 1024
-_ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
 _TRIAL_FLIGHTS = 40_000
 
 
@@ -53,7 +52,7 @@ class _Stretch:
 
 def run(context: Context) -> Result:
     """Write the flights of a year again and again, from a process of their own."""
-    with _allocator("system"):
+    with patch.dict(os.environ, ARROW_DEFAULT_MEMORY_POOL="system"):
         frugal = _written(context, "event-growth, the system's allocator")
     stretches = _written(context, "event-growth")
     first, last = stretches[0], stretches[-1]
@@ -93,19 +92,6 @@ def run(context: Context) -> Result:
 
 def _memory(stretches: Sequence[_Stretch]) -> str:
     return ", ".join(f"{one.mebibytes:,.0f}" for one in stretches)
-
-
-@contextmanager
-def _allocator(name: str) -> Iterator[None]:
-    """Have processes that start meanwhile use one of Arrow's allocators."""
-    before = os.environ.get(_ALLOCATOR)
-    os.environ[_ALLOCATOR] = name
-    try:
-        yield
-    finally:
-        del os.environ[_ALLOCATOR]
-        if before is not None:
-            os.environ[_ALLOCATOR] = before
 
 
 def _written(context: Context, name: str) -> list[_Stretch]:

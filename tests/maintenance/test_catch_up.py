@@ -164,8 +164,13 @@ def test_upkeep_goes_on_where_an_index_cannot_catch_up(
     done: list[str] = []
     caught_up_twice = threading.Event()
 
+    def note(step: str) -> None:
+        # Upkeep goes on until the engine is closed, which is not looked at.
+        if not caught_up_twice.is_set():
+            done.append(step)
+
     def fails(self: TableMaintenance, **options: Any) -> object:
-        done.append("catch up")
+        note("catch up")
         if done.count("catch up") == 2:
             caught_up_twice.set()
         raise error("an index cannot be extended")
@@ -176,7 +181,7 @@ def test_upkeep_goes_on_where_an_index_cannot_catch_up(
     compact = TableMaintenance.compact
 
     def noticed(self: TableMaintenance, **options: Any) -> object:
-        done.append("compact")
+        note("compact")
         return compact(self, **options)
 
     monkeypatch.setattr(TableMaintenance, "compact", noticed)
@@ -188,5 +193,5 @@ def test_upkeep_goes_on_where_an_index_cannot_catch_up(
             assert caught_up_twice.wait(60)
     finally:
         engine.close()
-    assert done[:3] == ["catch up", "compact", "catch up"]
+    assert done == ["catch up", "compact", "catch up"]
     assert engine.metrics.upkeep_failures.value() >= 1

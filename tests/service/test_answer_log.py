@@ -154,6 +154,19 @@ def test_after_a_failed_append_a_log_goes_on_in_another_file(
         assert {*one.find([*map(key, range(5))], every)} == {key(1), key(3)}
 
 
+def test_every_key_is_told_why_the_files_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, error = LocalStore(tmp_path, fsync=False), StorageError("the disk is gone")
+
+    def fails(_: str) -> object:
+        raise error
+
+    monkeypatch.setattr(store, "list", fails)
+    found = AnswerLog(store, "kept", MANY).find([key(1), key(2)], every)
+    assert found == {key(1): error, key(2): error}
+
+
 def test_files_of_a_day_ago_go_and_their_keys_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

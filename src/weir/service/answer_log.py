@@ -75,7 +75,10 @@ class AnswerLog:
         """Return the note in force of each key that has one, or why it cannot be read."""
         numbers = [number_of(key) for key in keys]
         with self._lock:
-            self._refresh()
+            try:
+                self._refresh()
+            except WeirError as error:
+                return dict.fromkeys(keys, error)
             places = [(one.path, one.index.find(numbers)) for one in self._files.values()]
         found: dict[str, dict[str, Any] | WeirError] = {}
         for path, begins in places:
