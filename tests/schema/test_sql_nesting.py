@@ -17,6 +17,12 @@ from weir.errors import FilterError, InputError, QueryError, ShardingError
 from weir.schema.sql_nesting import MAX_CHARACTERS, MAX_DEPTH, nesting
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+FLAGS = SCHEMA.append(pa.field("gone", pa.bool_())).append(pa.field("left", pa.bool_()))
+SOME_FLAGS = [
+    {"id": 1, "name": "a", "gone": True, "left": False},
+    {"id": 2, "name": "a", "gone": False, "left": False},
+    {"id": 3, "name": "b", "gone": True, "left": True},
+]
 TOO_DEEP = {
     "sum": "id" + "+1" * 1_500 + " = 1",
     "cast": "CAST(" * 60 + "id" + " AS BIGINT)" * 60 + " = 1",
@@ -128,3 +134,42 @@ def test_numbers_make_no_difference() -> None:
         )
         # Of a long one nothing is remembered.
         assert nesting(text) == nesting(text + " " * 4_000), text
+
+
+MISREAD = {
+    "and": "gone IS NOT DISTINCT FROM true AND name = 'a'",
+    "or": "id > 9 OR gone is distinct from left OR name = 'a'",
+    "case": "CASE WHEN gone IS DISTINCT FROM left AND left THEN true ELSE false END",
+}
+"""What the parser reads as ``gone IS NOT DISTINCT FROM (true AND name = 'a')``, and so on."""
+
+
+@pytest.mark.parametrize("text", MISREAD.values(), ids=MISREAD)
+def test_what_the_parser_would_misread_is_refused(tmp_path: Path, text: str) -> None:
+    table = weir.create(tmp_path / "t", FLAGS, primary_key="id")
+    with table.writer() as writer:
+        with pytest.raises(FilterError, match="IS DISTINCT FROM"):
+            writer.delete(where=text)
+        with pytest.raises(FilterError, match="IS DISTINCT FROM"):
+            writer.upsert(SOME_FLAGS, condition=text)
+    with pytest.raises(FilterError, match=r"\(a IS NOT DISTINCT FROM b\) AND c"):
+        table.scan(filter=text)
+    with pytest.raises(QueryError, match="IS DISTINCT FROM"):
+        table.sql(f"SELECT id FROM t WHERE {text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("(gone IS NOT DISTINCT FROM true) AND name = 'a'", [1]),
+        ("name = 'a' AND gone IS NOT DISTINCT FROM left", [2]),
+        ("left AND (name = 'a' OR gone IS DISTINCT FROM (left AND false))", [3]),
+        ("gone IS NOT DISTINCT FROM id BETWEEN 1 AND 2", [1]),
+        ("(gone IS DISTINCT FROM left) IS TRUE AND name = 'a'", [1]),
+    ],
+)
+def test_what_it_reads_as_it_is_written_goes_through(tmp_path: Path, text: str, found: list[int]) -> None:
+    table = weir.create(tmp_path / "t", FLAGS, primary_key="id")
+    table.upsert(SOME_FLAGS)
+    assert table.scan(filter=text).to_table().column("id").to_pylist() == found
+    assert table.sql(f"SELECT id FROM t WHERE {text}").to_table().column("id").to_pylist() == found

@@ -21,7 +21,7 @@ from weir.indexing.library_message import library_message
 from weir.lsm.filter_form import NO_CODE, filter_form
 from weir.lsm.fitted_filter import fitted_filter
 from weir.lsm.plain_filter import plain_matches
-from weir.schema.sql_nesting import refuse_deep
+from weir.schema.sql_nesting import refuse_unsafe
 from weir.sharding.sql import named_fields
 
 __all__ = ["check_filter", "is_of_a_filter", "matching_rows", "named_columns", "reason"]
@@ -77,7 +77,7 @@ def _check_text(serialized: bytes, text: str) -> None:
 @lru_cache(maxsize=1024)
 def _check(serialized: bytes, text: str) -> None:
     schema = _schema(serialized)
-    refuse_deep(text, "the filter", where="filter", error=FilterError)
+    refuse_unsafe(text, "the filter", where="filter", error=FilterError)
     _evaluate(schema.empty_table(), text)
     # Lance ignores anything after a complete condition; in parentheses that is an error, unless the text
     # itself closes them.

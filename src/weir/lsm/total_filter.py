@@ -15,7 +15,7 @@ from datafusion import DataFrame, Expr
 
 from weir.errors import FilterError
 from weir.lsm.filter_form import filter_form
-from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
+from weir.schema.sql_nesting import on_a_deep_stack, refuse_unsafe
 from weir.sharding.sql import empty_frame, named_fields, parse
 
 __all__ = ["is_total"]
@@ -64,7 +64,7 @@ def is_total(text: str, schema: pa.Schema) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_total(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> bool:
-    depth = refuse_deep(text, "the filter", where="filter", error=FilterError)
+    depth = refuse_unsafe(text, "the filter", where="filter", error=FilterError)
     return depth <= _DEEPEST and on_a_deep_stack(depth, _is_total_when_parsed, text, columns)
 
 

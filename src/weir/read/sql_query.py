@@ -19,7 +19,7 @@ from datafusion.unparser import Dialect, Unparser
 
 from weir.errors import FilterError, QueryError
 from weir.schema.relabel import nullable_inside
-from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
+from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_unsafe
 from weir.sharding.sql import why_unstable
 
 __all__ = ["Needed", "Top", "needed_by", "quoted", "sql_context", "sql_failure"]
@@ -113,7 +113,7 @@ def needed_by(query: str, schema: pa.Schema, name: str, accepts: Callable[[pa.Sc
         raise QueryError(f"the name of a table in a query is a text, got {name!r}", where="name")
     if not isinstance(query, str):
         raise QueryError(f"a query is a text, got {query!r:.60}", where="query")
-    refuse_deep(query, "the query", where="query", error=QueryError)
+    refuse_unsafe(query, "the query", where="query", error=QueryError)
     return on_a_deep_stack(MAX_DEPTH, _needed_by, query, schema, name, accepts)
 
 

@@ -1,4 +1,4 @@
-"""The nesting depth of SQL text, determined from its tokens before any parser runs.
+"""What SQL text demands of a parser, determined from its tokens before any parser runs: mostly its nesting.
 
 The libraries that parse, plan and evaluate SQL recurse over the tree that it makes. Their parsers count
 parentheses, but not chains: of ``1+1+1+...`` each sign is another level, and a few hundred of them use up
@@ -12,6 +12,9 @@ is ``x >= a AND x <= b``, a short ``IN`` is equations, ``coalesce`` and ``CASE``
 each other they double the work every time, so of those far fewer are let through. And a parser that gives up
 at its 50th level tries other ways to read each level before: what nests by parentheses and signs stays below
 that.
+
+The parser takes all that follows ``IS [NOT] DISTINCT FROM`` for its right side, ``AND`` and ``OR`` included.
+Where the types happen to allow it that means something else than SQL says, so it has to be in parentheses.
 
 Dialects differ in where a text or a comment ends. Where that matters, all ways to read it are measured,
 and the deepest counts.
@@ -31,7 +34,7 @@ from typing import ParamSpec, TypeVar
 
 from weir.errors import InputError
 
-__all__ = ["MAX_CHARACTERS", "MAX_DEPTH", "Nesting", "nesting", "on_a_deep_stack", "refuse_deep"]
+__all__ = ["MAX_CHARACTERS", "MAX_DEPTH", "Nesting", "nesting", "on_a_deep_stack", "refuse_unsafe"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,9 +68,10 @@ _TABLES = frozenset({"SELECT", "JOIN", "VALUES", "TABLE"})
 _CLAUSES = frozenset({"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT", "ON"})
 _SEPARATORS = frozenset({",", ";", "WHEN", "THEN", "ELSE"}) | _TABLES | _CLAUSES
 
-# A stretch of a list of literals, in one step: lists are long.
 _REPEATING = frozenset({"BETWEEN", "IN", "EXISTS", "COALESCE", "NVL", "NVL2", "IFNULL", "NULLIF"})
+_DISTINCT = ("IS", "DISTINCT", "FROM")
 
+# A stretch of a list of literals, in one step: lists are long.
 _LIST = r"(?P<list>(?:\s*(?:[+-]?[\d.]++|(?:[A-Za-z]++\s*+)?(?:'[^'\\$]*+')++)\s*+,)++)"
 _STRINGS = {
     "plain": r"'[^']*(?:'|\Z)",
@@ -105,12 +109,15 @@ class Nesting:
         Levels of forms that repeat their operand.
     tables : int
         Places where tables are read.
+    is_misread : bool, default False
+        Whether an ``AND`` or ``OR`` would become a part of what ``IS DISTINCT FROM`` compares with.
     """
 
     depth: int
     opened: int
     repeating: int
     tables: int
+    is_misread: bool = False
 
 
 def nesting(text: str) -> Nesting:
@@ -124,9 +131,9 @@ def nesting(text: str) -> Nesting:
     Examples
     --------
     >>> nesting("id = 1")
-    Nesting(depth=1, opened=1, repeating=0, tables=0)
+    Nesting(depth=1, opened=1, repeating=0, tables=0, is_misread=False)
     >>> nesting("id IN (1, 2, 3) AND NOT abs(x) > 4")
-    Nesting(depth=3, opened=3, repeating=1, tables=0)
+    Nesting(depth=3, opened=3, repeating=1, tables=0, is_misread=False)
     >>> nesting("id" + "+1" * 1500 + " = 1").depth
     1501
     >>> nesting("id IN (" + "1, " * 100_000 + "1)").depth
@@ -150,14 +157,15 @@ def _measured(text: str) -> Nesting:
         opened=max(one.opened for one in found),
         repeating=max(one.repeating for one in found),
         tables=max(one.tables for one in found),
+        is_misread=any(one.is_misread for one in found),
     )
 
 
 _known = lru_cache(maxsize=1024)(_measured)
 
 
-def refuse_deep(text: str, what: str, *, where: str, error: type[InputError]) -> int:
-    """Refuse a text that would be too much for the libraries; return how deep it is nested.
+def refuse_unsafe(text: str, what: str, *, where: str, error: type[InputError]) -> int:
+    """Refuse a text that would be too much for the libraries, or misread; return how deep it is nested.
 
     Parameters
     ----------
@@ -178,7 +186,7 @@ def refuse_deep(text: str, what: str, *, where: str, error: type[InputError]) ->
     Examples
     --------
     >>> from weir.errors import FilterError
-    >>> refuse_deep("id" + "+1" * 1500 + " = 1", "the filter", where="filter", error=FilterError)
+    >>> refuse_unsafe("id" + "+1" * 1500 + " = 1", "the filter", where="filter", error=FilterError)
     Traceback (most recent call last):
     weir.errors.FilterError: the filter is nested 1,501 levels deep, and 200 are the most [filter]. Write \
 values as a list, as in id IN (1, 2), and compute long sums or texts before
@@ -215,6 +223,12 @@ values as a list, as in id IN (1, 2), and compute long sums or texts before
             where=where,
             hint="Ask in several queries",
         )
+    if found.is_misread:
+        raise error(
+            f"{what} has AND or OR after IS DISTINCT FROM, which would be read as a part of its right side",
+            where=where,
+            hint="Put it in parentheses: (a IS NOT DISTINCT FROM b) AND c",
+        )
     return found.depth
 
 
@@ -226,7 +240,7 @@ def on_a_deep_stack(depth: int, work: Callable[P, R], /, *args: P.args, **kwargs
     Parameters
     ----------
     depth : int
-        What :func:`refuse_deep` has returned.
+        What :func:`refuse_unsafe` has returned.
     work : callable
         What to do, with its arguments. It must not come back here.
     """
@@ -262,6 +276,7 @@ class _Level:
     __slots__ = (
         *("after_operand", "betweens", "chained", "closing", "deepest", "in_from", "inner", "most"),
         *("opened", "operators", "prefix", "repeated", "repeating", "repeating_inner"),
+        *("is_distinct", "words"),
     )
 
     def __init__(self, closing: str, opened: int) -> None:
@@ -279,6 +294,16 @@ class _Level:
         # Of the items before.
         self.deepest = 0
         self.after_operand = self.in_from = False
+        # Words of IS [NOT] DISTINCT FROM just read, and whether that is in the item.
+        self.words = 0
+        self.is_distinct = False
+
+    def follow_distinct(self, word: str) -> None:
+        if word == "NOT" and self.words == 1:
+            return
+        is_next = self.words < len(_DISTINCT) and word == _DISTINCT[self.words]
+        self.words = self.words + 1 if is_next else int(word == "IS")
+        self.is_distinct |= self.words == len(_DISTINCT)
 
     def end_operand(self) -> None:
         self.most = max(self.most, self.operators + self.inner)
@@ -290,6 +315,7 @@ class _Level:
         self.end_operand()
         self.deepest = max(self.deepest, self.chained // _CHAINED + self.most)
         self.chained = self.most = self.betweens = self.prefix = 0
+        self.is_distinct = False
 
 
 class _Measure:
@@ -298,6 +324,7 @@ class _Measure:
     def __init__(self, text: str, strings: str, dollars: bool, nested: bool) -> None:
         self._tables = 0
         self._opened = 0
+        self._is_misread = False
         self._levels = [_Level("", 0)]
         for kind, token in _scan(text, _tokens(strings, dollars, nested), nested):
             if kind == "list":
@@ -314,7 +341,9 @@ class _Measure:
             self._close()
         whole = self._levels[0]
         whole.end_item()
-        self.found = Nesting(whole.deepest, self._opened, whole.repeated, self._tables)
+        self.found = Nesting(
+            whole.deepest, self._opened, whole.repeated, self._tables, is_misread=self._is_misread
+        )
 
     def _operand(self) -> None:
         level = self._levels[-1]
@@ -335,6 +364,7 @@ class _Measure:
             level.betweens -= 1
             self._operator(level, 0)
         elif word in ("AND", "OR"):
+            self._is_misread |= level.is_distinct
             level.end_operand()
             level.chained += 1
             level.prefix = 1
@@ -349,6 +379,7 @@ class _Measure:
         else:
             # No separator: there is IS DISTINCT FROM as well.
             level.in_from |= word == "FROM"
+            level.follow_distinct(word)
             level.betweens += word == "BETWEEN"
             level.repeating += word in _REPEATING
             self._operand()

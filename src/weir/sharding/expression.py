@@ -15,7 +15,7 @@ import pyarrow as pa
 from datafusion import DataFrame, Expr
 
 from weir.errors import ShardingError
-from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
+from weir.schema.sql_nesting import on_a_deep_stack, refuse_unsafe
 from weir.sharding.promotion import plain_type
 from weir.sharding.sql import parse, session, why_unstable
 from weir.sharding.transforms import Transform, one_zero_one_nan
@@ -130,7 +130,7 @@ def _reason(error: Exception) -> str:
 @lru_cache(maxsize=256)
 def _compiled(sql: str, source_types: tuple[pa.DataType, ...]) -> tuple[DataFrame, Expr]:
     """Return an empty frame of the source columns, and the expression over it."""
-    depth = refuse_deep(sql, "the shard expression", where="expression", error=ShardingError)
+    depth = refuse_unsafe(sql, "the shard expression", where="expression", error=ShardingError)
     return on_a_deep_stack(depth, _compile, sql, source_types)
 
 

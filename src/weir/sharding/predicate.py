@@ -23,7 +23,7 @@ from datafusion import Expr
 from datafusion.expr import Between, BinaryExpr, EmptyRelation, Filter, InList, Like, TableScan
 
 from weir.errors import FilterError
-from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
+from weir.schema.sql_nesting import on_a_deep_stack, refuse_unsafe
 from weir.sharding.date_parts import PARTS
 from weir.sharding.promotion import plain_type
 from weir.sharding.sql import empty_frame, named_fields, parse, why_unstable
@@ -132,7 +132,7 @@ def read_filter(text: str, schema: pa.Schema) -> Predicate:
 @lru_cache(maxsize=1024)
 def _read_filter(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> Predicate:
     # Those who ask again and again have the same few filters; parsing one takes longer than a small scan.
-    depth = refuse_deep(text, "the filter", where="filter", error=FilterError)
+    depth = refuse_unsafe(text, "the filter", where="filter", error=FilterError)
     if depth > _DEEPEST:
         return ANYTHING
     return on_a_deep_stack(depth, _parsed, text, columns)

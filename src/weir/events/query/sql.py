@@ -20,7 +20,7 @@ from weir.events.query.reading import Bounds, StepRead, StepsRead
 from weir.events.query.running import observe, run_rows, selected
 from weir.events.query.scope import Column, Scope
 from weir.events.query.sessions import frame_of, session
-from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_deep
+from weir.schema.sql_nesting import MAX_DEPTH, on_a_deep_stack, refuse_unsafe
 from weir.table.table import Table
 
 __all__ = ["ConditionPlan", "SqlPlan"]
@@ -100,7 +100,7 @@ class ConditionPlan:
         """
         if not isinstance(where, str):
             raise QueryError(f"a condition is a text, got {where!r:.80}", where="where")
-        refuse_deep(where, "the condition", where="where", error=QueryError)
+        refuse_unsafe(where, "the condition", where="where", error=QueryError)
         columns = plan.scope.columns_of(0)
         asked: set[str] = on_a_deep_stack(MAX_DEPTH, _columns_of_condition, where, columns)
         step = plan.read.steps[0]
@@ -180,7 +180,7 @@ class SqlPlan:
         """
         if not isinstance(query, str):
             raise QueryError(f"a query is a text, got {query!r:.80}", where="query")
-        refuse_deep(query, "the query", where="query", error=QueryError)
+        refuse_unsafe(query, "the query", where="query", error=QueryError)
         found: dict[str, set[str]] = on_a_deep_stack(MAX_DEPTH, _columns_by_type, catalog, query)
         if not found:
             return cls(query, ())

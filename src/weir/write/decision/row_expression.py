@@ -18,7 +18,7 @@ from datafusion import DataFrame, Expr
 
 from weir.errors import FilterError
 from weir.schema.relabel import nullable_inside, nulls_inside
-from weir.schema.sql_nesting import on_a_deep_stack, refuse_deep
+from weir.schema.sql_nesting import on_a_deep_stack, refuse_unsafe
 from weir.sharding.sql import parse, session, why_not_of_a_row
 from weir.write.decision.checked_arithmetic import WrappedError, refuse_wrapped
 
@@ -211,7 +211,7 @@ def _type_of(expression: RowExpression) -> pa.DataType:
 
 @lru_cache(maxsize=256)
 def _compiled(text: str, schema: pa.Schema, has_new: bool, where: str) -> tuple[DataFrame, Expr]:
-    depth = refuse_deep(text, f"the {where}", where=where, error=FilterError)
+    depth = refuse_unsafe(text, f"the {where}", where=where, error=FilterError)
     return on_a_deep_stack(depth, _compile, text, schema, has_new, where)
 
 
