@@ -74,6 +74,7 @@ NOT_IN_OLD_FILES = {
     "struct of dictionary",
 }
 NO_JSON = {
+    "nothing": " ",
     "a text": "not json",
     "half an object": '{"a":',
     "a name twice": '{"a": 1, "a": 2}',

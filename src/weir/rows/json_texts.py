@@ -54,6 +54,10 @@ def kept_json(column: pa.ChunkedArray, name: str, *, first_row: int = 0) -> pa.C
     if column.null_count == len(column):
         return column
     texts = pa.chunked_array([chunk.storage for chunk in column.chunks])
+    # The library takes it for null.
+    empty = pc.index(pc.utf8_trim_whitespace(texts), "").as_py()
+    if empty >= 0:
+        raise _refused(name, first_row + empty, "it is empty")
     opened = pc.add(pc.count_substring(texts, "["), pc.count_substring(texts, "{"))
     for row in pc.indices_nonzero(pc.greater(opened, MAX_DEPTH)).to_pylist():
         _refuse_deep(texts[row].as_py(), name, first_row + row)
