@@ -326,7 +326,7 @@ def test_moments_at_midnight_are_dates(tmp_path: Path) -> None:
     ]
     assert rows[0]["at"] == datetime(2026, 1, 2)
     for value in (datetime(2026, 1, 2, 0, 0, 0, 1), pd.Timestamp("1969-12-31 23:59")):
-        with pytest.raises(SchemaError, match=r"row 1 has a time of day.*at midnight"):
+        with pytest.raises(SchemaError, match=r"has a time of day \[day, row 1\].*at midnight"):
             table.upsert(pd.DataFrame({"id": [6, 7], "day": [pd.Timestamp("2026-01-01"), value]}))
     with pytest.raises(SchemaError, match="day"):
         table.upsert([{"id": 6, "day": datetime(2026, 1, 2, tzinfo=EAST)}])
@@ -469,3 +469,73 @@ def test_a_text_is_no_integer_key_of_what_is_written_or_deleted(tmp_path: Path) 
         assert table.get([("007", "2026-01-02")])["v"].to_pylist() == [1]
         writer.delete([(7, "2026-01-02")])
     assert not table.scan().count()
+
+
+NOON = datetime(2026, 1, 1, 12, 30, 0, 5)
+CUT: dict[str, tuple[pa.DataType, list[Any], str]] = {
+    "decimals in lists of integers": (pa.list_(pa.int64()), [[1], [Decimal("1.5")]], "v, row 1"),
+    "decimals in structs": (pa.struct([("a", pa.int64())]), [{"a": 1}, {"a": Decimal("1.5")}], "v.a, row 1"),
+    "fractions in maps": (pa.map_(pa.string(), pa.int64()), [{"a": 1}, [("a", 1.5)]], "v.value, row 1"),
+    "moments in lists of dates": (pa.list_(pa.date32()), [[date(2026, 1, 1)], [NOON]], "v, row 1"),
+    "moments among dates": (pa.date32(), [date(2026, 1, 1), NOON], "v, row 1"),
+    "moments before dates": (pa.date64(), [NOON, date(2026, 1, 1)], "v, row 0"),
+    "fine moments in lists": (pa.list_(pa.timestamp("s")), [[], [NOON]], "v, row 1"),
+    "fine durations in lists": (pa.list_(pa.duration("s")), [[timedelta(milliseconds=1)]], "v, row 0"),
+    "large numbers in lists": (pa.list_(pa.float32()), [[1.0], [1e300]], "v, row 1"),
+    "large numbers in vectors": (pa.list_(pa.float32(), 2), [[1.0, 2.0], [1.0, 1e300]], "v, row 1"),
+    "text as a list": (pa.list_(pa.string()), [["abc"], "abc"], "v, row 1"),
+    "nothing but text as a list": (pa.list_(pa.string()), ["abc"], "v, row 0"),
+    "a field that is no text": (pa.struct([("a", pa.int64())]), [{1: 1}], "v.1, row 0"),
+    "an integer that is too large": (pa.int32(), [1, 2**31], "v, row 1"),
+    "text among integers": (pa.int64(), [1, 2, "3"], "v, row 2"),
+}
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_values_that_would_be_cut_are_refused_with_their_row(case: str) -> None:
+    kind, values, where = CUT[case]
+    schema = pa.schema([("id", pa.int64()), ("v", kind)])
+    rows = [{"id": number, "v": value} for number, value in enumerate(values)]
+    for data in (rows, {"id": range(len(rows)), "v": values}):
+        with pytest.raises(SchemaError) as refused:
+            as_table(data, schema)
+        assert refused.value.where == where
+    with pytest.raises(SchemaError) as refused:
+        as_table(rows, schema, first_row=10)
+    assert refused.value.where == where[:-1] + str(10 + int(where[-1]))
+
+
+def test_dates_among_moments_are_midnights() -> None:
+    schema = pa.schema([("at", pa.timestamp("us"))])
+    for days in ([date(2026, 1, 2), NOON, None], [NOON, date(2026, 1, 2), None]):
+        got = as_table({"at": days}, schema)["at"].to_pylist()
+        assert got == [None if day is None else NOON if day is NOON else datetime(2026, 1, 2) for day in days]
+    with pytest.raises(SchemaError):
+        as_table({"at": [date(2026, 1, 2), NOON.replace(tzinfo=UTC)]}, schema)
+
+
+def test_integers_of_a_frame_with_missing_ones_fit_or_are_named(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.uint8())])
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    with pytest.raises(SchemaError, match=r"256.*\[n, row 2\]"):
+        table.upsert(pd.DataFrame({"id": [1, 2, 3], "n": [1, None, 256]}))
+    table.upsert(pd.DataFrame({"id": [1, 2, 3], "n": [1, None, 255]}))
+    assert table.get([1, 2, 3])["n"].to_pylist() == [1, None, 255]
+
+
+def test_objects_of_frames_are_read_as_what_the_table_has(tmp_path: Path) -> None:
+    counts, codes = pa.map_(pa.string(), pa.int64()), pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema(
+        [("id", pa.int64()), ("m", counts), ("at", pa.timestamp("us")), ("c", codes), ("l", pa.list_(codes))]
+    )
+    table = weir.create(tmp_path / "t", schema, primary_key="id", fsync=False)
+    table.upsert(pd.DataFrame({"id": [1, 2], "m": [{"a": 1}, None], "at": [date(2026, 1, 2), NOON]}))
+    # The texts of Polars are views, of which Arrow makes no dictionaries.
+    table.upsert(pl.DataFrame({"id": [3], "c": ["a"], "l": [["a", None]]}))
+    assert sorted(table.scan().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "m": [("a", 1)], "at": datetime(2026, 1, 2), "c": None, "l": None},
+        {"id": 2, "m": None, "at": NOON, "c": None, "l": None},
+        {"id": 3, "m": None, "at": None, "c": "a", "l": ["a", None]},
+    ]
+    with pytest.raises(SchemaError, match=r"\[m.value, row 1\]"):
+        table.upsert(pd.DataFrame({"id": [1, 2], "m": [None, [("a", 1.5)]]}))

@@ -86,6 +86,56 @@ def test_a_number_that_would_become_infinite_is_refused_at_any_depth(kind: pa.Da
     assert rows.num_rows == 2
 
 
+def in_days(kind: pa.DataType, *ticks: int) -> pa.Array:
+    return pa.array(ticks, pa.int64()).view(kind)
+
+
+MILLISECONDS = pa.timestamp("ms")
+DAY_MILLISECONDS = 86_400_000
+LATE = 2**63 - 1
+"""No moment of Python's."""
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "row"),
+    [
+        (in_days(MILLISECONDS, 0, DAY_MILLISECONDS, 1), pa.date32(), 2),
+        (in_days(MILLISECONDS, 0, LATE), pa.date32(), 1),
+        (in_days(pa.timestamp("ns"), 0, -LATE), pa.date64(), 1),
+        (in_days(MILLISECONDS, 0, 1).dictionary_encode(), pa.date32(), 1),
+        (pa.ListArray.from_arrays([0, 1, 2], in_days(MILLISECONDS, 0, 1)), pa.list_(pa.date32()), 1),
+        (
+            pa.StructArray.from_arrays([in_days(MILLISECONDS, 0, 1)], ["d"]),
+            pa.struct([("d", pa.date32())]),
+            1,
+        ),
+        (
+            pa.MapArray.from_arrays([0, 1, 2], pa.array(["a", "b"]), in_days(MILLISECONDS, 0, 1)),
+            pa.map_(pa.string(), pa.date32()),
+            1,
+        ),
+    ],
+    ids=str,
+)
+def test_moments_that_are_no_dates_are_refused_at_any_depth(
+    values: pa.Array, kind: pa.DataType, row: int
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", kind)])
+    given = pa.table({"id": range(len(values)), "v": values})
+    with pytest.raises(SchemaError, match="has a time of day") as refused:
+        list(as_row_tables(given, schema, ("id",), first_row=5))
+    assert refused.value.where == f"v, row {5 + row}"
+    (taken,) = as_row_tables(given.slice(0, row), schema, ("id",))
+    assert taken.num_rows == row
+
+
+def test_vectors_of_another_length_are_refused() -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 3))])
+    given = pa.table({"id": [1], "v": pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2))})
+    with pytest.raises(SchemaError, match=r"'v' is of type .*\[2\] where the table has .*\[3\]"):
+        list(as_row_tables(given, schema, ("id",)))
+
+
 PLAIN = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
 
 

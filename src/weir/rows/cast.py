@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from weir.errors import SchemaError
 from weir.schema.list_cast import cast, infinities, is_list
 
-__all__ = ["cast_to", "fits", "is_text"]
+__all__ = ["Refused", "cast_to", "first_refused", "fits", "is_text"]
 
 _UUID = pa.uuid().storage_type
+_DAY = 86_400
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def cast_to(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def cast_to(column: pa.ChunkedArray, field: pa.Field, *, first_row: int | None = None) -> pa.ChunkedArray:
     """Return a column in the type of a field.
+
+    Parameters
+    ----------
+    first_row : int, optional
+        How many rows of the caller's come before these: the error names the first that is refused. Without
+        it, it names none.
 
     Raises
     ------
@@ -27,32 +38,105 @@ def cast_to(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             where=field.name,
             hint=f"Cast it to {field.type} first",
         )
-    if pa.types.is_timestamp(column.type) and pa.types.is_date(field.type):
-        _refuse_times_of_day(column, field)
     try:
-        fitted = cast(column, field.type)
-        infinite = infinities(fitted)
-        if infinite and infinite > infinities(column):
-            raise pa.ArrowInvalid("a number is too large")
-        return fitted
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return _exact(column, field.type)
+    except pa.ArrowException as error:
+        refused = None
+        # What Arrow can do with no value at all is no matter of a row.
+        if first_row is not None and isinstance(error, pa.ArrowInvalid):
+            refused = first_refused(len(column), lambda start, end: _exact(column[start:end], field.type))
+        if refused is not None:
+            error = refused.error
         raise SchemaError(
             f"column {field.name!r} has a value that does not fit {field.type}: {error}",
-            where=field.name,
+            where=field.name if refused is None else f"{field.name}, row {(first_row or 0) + refused.row}",
+            hint="Pass dates, or timestamps at midnight" if isinstance(error, _TimeOfDayError) else None,
         ) from error
 
 
-def _refuse_times_of_day(column: pa.ChunkedArray, field: pa.Field) -> None:
-    """Refuse moments that are no date: Arrow would cut off the time."""
-    midnights = column.cast(pa.date32()).cast(column.type)
-    row = pc.index(pc.equal(column, midnights), False).as_py()
-    if row >= 0:
-        raise SchemaError(
-            f"column {field.name!r} is of type {field.type}, and {column[row]} in row {row} has a time "
-            "of day",
-            where=field.name,
-            hint="Pass dates, or timestamps at midnight",
-        )
+class Refused(NamedTuple):
+    """The first row that is refused, and what is said of it."""
+
+    row: int
+    error: Exception
+
+
+def first_refused(rows: int, check: Callable[[int, int], object]) -> Refused | None:
+    """Return the first of rows that are refused, by halves; None if none is by itself.
+
+    Parameters
+    ----------
+    check : callable
+        Raises for rows from one place to another, if one of them is refused.
+
+    Examples
+    --------
+    >>> first_refused(3, lambda start, end: [1 / n for n in [2, 1, 0][start:end]])
+    Refused(row=2, error=ZeroDivisionError('division by zero'))
+    """
+    start, end = 0, rows
+    error = _raised(check, start, end)
+    while error is not None and end - start > 1:
+        middle = (start + end) // 2
+        error = _raised(check, start, middle)
+        if error is not None:
+            end = middle
+        else:
+            start, error = middle, _raised(check, middle, end)
+    return None if error is None else Refused(start, error)
+
+
+def _raised(check: Callable[[int, int], object], start: int, end: int) -> Exception | None:
+    try:
+        check(start, end)
+    except Exception as error:
+        return error
+    return None
+
+
+class _TimeOfDayError(pa.ArrowInvalid):  # type: ignore[misc]
+    """A moment where there should be a date."""
+
+
+def _exact(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Cast a column; raise what Arrow raises, and where Arrow would cut a value in silence."""
+    for chunk in column.chunks:
+        _refuse_times_of_day(chunk, wanted)
+    fitted = cast(column, wanted)
+    infinite = infinities(fitted)
+    if infinite and infinite > infinities(column):
+        raise pa.ArrowInvalid("a number is too large")
+    return fitted
+
+
+def _refuse_times_of_day(values: pa.Array, wanted: pa.DataType) -> None:
+    """Refuse moments that are no date, at any depth: Arrow would cut off the time."""
+    kind, types = values.type, pa.types
+    if kind == wanted:
+        return
+    if types.is_dictionary(kind):
+        if types.is_temporal(kind.value_type):
+            _refuse_times_of_day(values.dictionary_decode(), wanted)
+    elif types.is_dictionary(wanted):
+        _refuse_times_of_day(values, wanted.value_type)
+    elif is_list(kind):
+        _refuse_times_of_day(values.flatten(), wanted.value_type)
+    elif types.is_struct(kind):
+        for inner, field in zip(values.flatten(), wanted, strict=True):
+            _refuse_times_of_day(inner, field.type)
+    elif types.is_map(kind):
+        # Of a slice Arrow gives the keys and items of all.
+        held = slice(values.offsets[0].as_py(), values.offsets[-1].as_py())
+        _refuse_times_of_day(values.keys[held], wanted.key_type)
+        _refuse_times_of_day(values.items[held], wanted.item_type)
+    elif types.is_date(wanted) and (types.is_timestamp(kind) or types.is_date64(kind)):
+        day = _DAY * (_PER_SECOND[kind.unit] if types.is_timestamp(kind) else 1_000)
+        ticks = values.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        cut = np.flatnonzero(ticks % day)
+        if len(cut):
+            # As text: not every moment is one of Python's.
+            text = values.slice(cut[0], 1).cast(pa.timestamp("ms") if types.is_date64(kind) else kind)
+            raise _TimeOfDayError(f"{text.cast(pa.string())[0]} has a time of day")
 
 
 def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -69,6 +153,9 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_dictionary(wanted):
         return fits(given, wanted.value_type)
     if is_list(given) and is_list(wanted):
+        sized = types.is_fixed_size_list(given) and types.is_fixed_size_list(wanted)
+        if sized and given.list_size != wanted.list_size:
+            return False
         return fits(given.value_type, wanted.value_type)
     if types.is_struct(given) and types.is_struct(wanted):
         same = [field.name for field in given] == [field.name for field in wanted]

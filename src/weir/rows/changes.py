@@ -68,7 +68,7 @@ def as_row_tables(
             yield conformed(pa.Table.from_batches([batch]), schema, primary_key, first_row=first_row)
             first_row += batch.num_rows
     else:
-        yield conformed(as_table(data, schema), schema, primary_key, first_row=first_row)
+        yield conformed(as_table(data, schema, first_row=first_row), schema, primary_key, first_row=first_row)
 
 
 def change_table(
@@ -100,7 +100,8 @@ def change_table(
     """
     whole = pa.Table.from_batches(list(data), data.schema) if isinstance(data, pa.RecordBatchReader) else data
     if not isinstance(whole, pa.Table):
-        whole = as_table(whole, schema.append(OPERATION_FIELD) if _has_operations(schema) else schema)
+        known = schema.append(OPERATION_FIELD) if _has_operations(schema) else schema
+        whole = as_table(whole, known, first_row=first_row)
     deletes = None
     if _has_operations(schema) and whole.schema.names.count(OPERATION) == 1:
         deletes = _deletes(whole.column(OPERATION), first_row)

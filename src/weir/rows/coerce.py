@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from datetime import date, datetime
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError, SchemaError
-from weir.rows.cast import cast_to, fits, is_text
+from weir.rows.cast import cast_to, first_refused, fits, is_text
 from weir.rows.conforming import unknown_column
 from weir.rows.zones import refuse_mixed_zones, zone_hint
 from weir.schema.list_cast import is_list
@@ -90,8 +91,13 @@ def repeatable(data: RowInput) -> RowInput:
     return pa.table(data)
 
 
-def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
+def as_table(data: RowInput, schema: pa.Schema, *, first_row: int = 0) -> pa.Table:
     """Return rows as an Arrow table; values that have no Arrow type yet in those of a schema.
+
+    Parameters
+    ----------
+    first_row : int, default 0
+        How many rows of the caller's come before these: errors count from its first.
 
     Raises
     ------
@@ -114,9 +120,9 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
                 where="data",
                 hint="Pass one row as a list of one dict",
             )
-        return _from_columns(data, schema)
+        return _from_columns(data, schema, first_row)
     if type(data).__module__.split(".")[0] == "pandas":
-        return _from_pandas(data, schema)
+        return _from_pandas(data, schema, first_row)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     if hasattr(data, "__arrow_c_array__"):
@@ -124,7 +130,7 @@ def as_table(data: RowInput, schema: pa.Schema) -> pa.Table:
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         dicts = as_dicts(data)
         if dicts is not None:
-            return _from_dicts(dicts, schema)
+            return _from_dicts(dicts, schema, first_row)
         if data and all(isinstance(batch, pa.RecordBatch) for batch in data):
             return pa.Table.from_batches(list(data))
     raise InputError(
@@ -186,7 +192,7 @@ def _is_column(value: Any) -> bool:
     return hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
 
 
-def _from_pandas(data: Any, schema: pa.Schema) -> pa.Table:
+def _from_pandas(data: Any, schema: pa.Schema, first_row: int) -> pa.Table:
     if getattr(data, "ndim", None) != 2:
         raise InputError(
             f"rows cannot be taken from a pandas {type(data).__name__}",
@@ -194,20 +200,25 @@ def _from_pandas(data: Any, schema: pa.Schema) -> pa.Table:
             hint="Pass a DataFrame: series.to_frame()",
         )
     data = with_named_index(data)
+    meant: dict[str, pa.Array] = {}
     for name, kind in data.dtypes.items() if data.columns.is_unique else ():
-        if str(kind) == "object" and name in schema.names:
-            refuse_mixed_zones(data[name], schema.field(name))
+        if str(kind) == "object" and name in schema.names and _is_hidden(schema.field(name).type):
+            values = data[name].where(data[name].notna(), None).tolist()
+            meant[name] = as_column(values, schema.field(name), first_row=first_row)
     try:
-        table = pa.Table.from_pandas(data, preserve_index=False)
-        for number, column in enumerate(table.columns):
-            at = schema.get_field_index(table.schema.names[number])
-            if at >= 0 and column.null_count and _is_widened(column, schema.field(at).type):
-                table = table.set_column(number, schema.field(at).name, column.cast(schema.field(at).type))
-        return table
+        table = pa.Table.from_pandas(data.drop(columns=list(meant)), preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(
             f"the data frame cannot be converted to a table: {in_one_line(error)}", where="data"
         ) from error
+    if meant:
+        table = pa.table({**dict(zip(table.schema.names, table.columns, strict=True)), **meant})
+    for number, column in enumerate(table.columns):
+        at = schema.get_field_index(table.schema.names[number])
+        if at >= 0 and column.null_count and _is_widened(column, schema.field(at).type):
+            whole = cast_to(column.cast(pa.int64()), schema.field(at), first_row=first_row)
+            table = table.set_column(number, schema.field(at).name, whole)
+    return table
 
 
 def _is_widened(column: pa.ChunkedArray, wanted: pa.DataType) -> bool:
@@ -219,18 +230,18 @@ def _is_widened(column: pa.ChunkedArray, wanted: pa.DataType) -> bool:
     return bool(pc.all(is_exact, min_count=0).as_py())
 
 
-def _from_columns(data: Mapping[Any, Any], schema: pa.Schema) -> pa.Table:
+def _from_columns(data: Mapping[Any, Any], schema: pa.Schema, first_row: int) -> pa.Table:
     columns = {}
     for name, values in data.items():
         known = name in schema.names and not isinstance(values, (pa.Array, pa.ChunkedArray))
-        columns[str(name)] = as_column(values, schema.field(name)) if known else values
+        columns[str(name)] = as_column(values, schema.field(name), first_row=first_row) if known else values
     try:
         return pa.table(columns)
     except (pa.ArrowInvalid, TypeError, ValueError) as error:
         raise SchemaError(f"the columns cannot be converted to a table: {error}", where="data") from error
 
 
-def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, first_row: int) -> pa.Table:
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
@@ -238,32 +249,47 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     for name in names:
         if name not in schema.names:
             raise unknown_column(str(name), schema)
-        columns[name] = as_column([row.get(name) for row in rows], schema.field(name))
+        values = [row.get(name) for row in rows]
+        columns[name] = as_column(values, schema.field(name), first_row=first_row)
     if not names:
         return schema.empty_table() if not rows else pa.table({"": pa.nulls(len(rows))}).select([])
     return pa.table(columns)
 
 
-def as_column(values: Any, field: pa.Field) -> pa.Array:
+def as_column(values: Any, field: pa.Field, *, first_row: int = 0) -> pa.Array:
     """Return Python values as a column, refusing what Arrow would cut down to the column's type."""
     # The rows of a matrix are lists of numbers.
     values = values if hasattr(values, "__array__") and getattr(values, "ndim", 1) == 1 else list(values)
     refuse_mixed_zones(values, field)
-    if isinstance(field.type, pa.UuidType):
-        # Arrow would take a text of 16 letters for a UUID too.
-        texts = _inferred(values)
-        if texts is not None and is_text(texts.type):
-            return cast_to(pa.chunked_array([texts]), field).combine_chunks()
-        return as_column(values, field.with_type(field.type.storage_type)).cast(field.type)
     try:
+        return _column(values, field)
+    except SchemaError as error:
+        refused = first_refused(len(values), lambda start, end: _column(values[start:end], field))
+        if refused is None or not isinstance(refused.error, SchemaError):
+            raise
+        alone = refused.error
+        where = f"{alone.where}, row {first_row + refused.row}"
+        raise SchemaError(alone.message, where=where, hint=alone.hint) from error
+
+
+def _column(values: Any, field: pa.Field) -> pa.Array:
+    try:
+        if isinstance(field.type, pa.UuidType):
+            # Arrow would take a text of 16 letters for a UUID too.
+            texts = _inferred(values)
+            if texts is not None and is_text(texts.type):
+                return cast_to(pa.chunked_array([texts]), field).combine_chunks()
+            return _column(values, field.with_type(field.type.storage_type)).cast(field.type)
         # That all values are integers, Arrow takes longer to find out.
         whole = whole_numbers(values) if field.type == _INT64 else None
         meant = _inferred(values) if whole is None else whole
+        if pa.types.is_nested(field.type) and (meant is None or _is_hidden(field.type)):
+            _check_parts(values, field)
         if meant is None:
             return pa.array(values, type=field.type)
         if meant.type == field.type:
             return meant
-        _refuse_unlike(meant.type, field.type, field.name)
+        _refuse_unlike(meant, field.type, field.name)
         if _is_plain(meant.type) and _is_plain(field.type):
             return cast_to(pa.chunked_array([meant]), field).combine_chunks()
         return pa.array(values, type=field.type)
@@ -274,6 +300,43 @@ def as_column(values: Any, field: pa.Field) -> pa.Array:
             f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
             where=field.name,
         ) from error
+
+
+def _is_hidden(kind: pa.DataType) -> bool:
+    """Whether Arrow's own type of values tells too little: none for maps, dates for dates and moments."""
+    is_day = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    parts = (kind.field(place).type for place in range(kind.num_fields))
+    return bool(is_day or pa.types.is_map(kind)) or any(map(_is_hidden, parts))
+
+
+def _check_parts(values: Iterable[Any], field: pa.Field) -> None:
+    """Check what is in lists, structs and maps as columns of its own."""
+    kind, name = field.type, field.name
+    given = [value for value in values if value is not None]
+    if is_list(kind):
+        if any(isinstance(one, str) for one in given):
+            raise SchemaError(f"column {name!r} holds text where the table has {kind}", where=name)
+        listed = [one for value in given if isinstance(value, Iterable) for one in value]
+        _column(listed, kind.value_field.with_name(name))
+    elif pa.types.is_map(kind):
+        pairs = [pair for one in given for pair in (one.items() if isinstance(one, Mapping) else one)]
+        _column([key for key, _ in pairs], kind.key_field.with_name(f"{name}.key"))
+        _column([item for _, item in pairs], kind.item_field.with_name(f"{name}.value"))
+    elif pa.types.is_struct(kind):
+        structs = [one for one in given if isinstance(one, Mapping)]
+        known = {inner.name for inner in kind}
+        for unknown in {key: None for one in structs for key in one if key not in known}:
+            raise _no_field(name, unknown, kind)
+        for inner in kind:
+            _column([one.get(inner.name) for one in structs], inner.with_name(f"{name}.{inner.name}"))
+
+
+def _no_field(path: str, name: object, kind: pa.DataType) -> SchemaError:
+    return SchemaError(
+        f"column {path!r} has no field {name!r}",
+        where=f"{path}.{name}",
+        hint=f"The fields are {', '.join(field.name for field in kind)}",
+    )
 
 
 def whole_numbers(values: Any) -> pa.Array | None:
@@ -292,37 +355,52 @@ def _inferred(values: Any) -> pa.Array | None:
             # A timestamp of pandas is also a datetime, which is what Arrow reads, and that ends at
             # microseconds.
             return pa.array(values, pa.timestamp("ns", found.type.tz))
-        return found
+        if not pa.types.is_date(found.type):
+            return found
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return None
+        found = None
+    # Of moments among dates Arrow takes the dates, or none of them.
+    kinds = set(map(type, values)) if isinstance(values, list) else set()
+    if date in kinds and any(issubclass(kind, datetime) for kind in kinds):
+        return _inferred([_midnight(value) for value in values])
+    return found
+
+
+def _midnight(value: Any) -> Any:
+    if type(value) is date:
+        return datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        raise ValueError("there are dates among moments with a time zone")
+    return value
 
 
 def _nanosecond(value: object) -> int:
     return getattr(value, "nanosecond", 0)
 
 
-def _refuse_unlike(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
-    """Refuse values whose own type, at any depth, is not meant as the type of the column."""
-    types = pa.types
-    if types.is_struct(given) and types.is_struct(wanted):
+def _refuse_unlike(given: pa.Array, wanted: pa.DataType, path: str) -> None:
+    """Refuse values that by their own type, at any depth, are not meant as the type of the column."""
+    types, kind = pa.types, given.type
+    if types.is_struct(kind) and types.is_struct(wanted):
         known = {field.name: field.type for field in wanted}
-        for field in given:
+        for field, values in zip(kind, given.flatten(), strict=True):
             if field.name not in known:
-                raise SchemaError(
-                    f"column {path!r} has no field {field.name!r}",
-                    where=f"{path}.{field.name}",
-                    hint=f"The fields are {', '.join(known)}",
-                )
-            _refuse_unlike(field.type, known[field.name], f"{path}.{field.name}")
-    elif is_list(given) and is_list(wanted):
-        _refuse_unlike(given.value_type, wanted.value_type, path)
-    elif _is_plain(given) and _is_plain(wanted) and not fits(given, wanted):
-        are_moments = types.is_timestamp(given) and types.is_timestamp(wanted)
-        raise SchemaError(
-            f"column {path!r} holds values of type {given} where the table has {wanted}",
-            where=path,
-            hint=zone_hint(wanted).capitalize() if are_moments else "",
-        )
+                raise _no_field(path, field.name, wanted)
+            _refuse_unlike(values, known[field.name], f"{path}.{field.name}")
+    elif is_list(kind) and is_list(wanted):
+        _refuse_unlike(given.flatten(), wanted.value_type, path)
+    elif is_text(kind) and is_list(wanted):
+        raise SchemaError(f"column {path!r} holds text where the table has {wanted}", where=path)
+    elif _is_plain(kind) and _is_plain(wanted) and kind != wanted:
+        if not fits(kind, wanted):
+            are_moments = types.is_timestamp(kind) and types.is_timestamp(wanted)
+            raise SchemaError(
+                f"column {path!r} holds values of type {kind} where the table has {wanted}",
+                where=path,
+                hint=zone_hint(wanted).capitalize() if are_moments else "",
+            )
+        # Inside of lists and structs Arrow would cut it.
+        cast_to(pa.chunked_array([given]), pa.field(path, wanted))
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -63,7 +63,7 @@ def conformed(
     for number, wanted in enumerate(checks.columns):
         column = columns[number]
         if column.type != wanted.type:
-            column = columns[number] = cast_to(column, wanted.field)
+            column = columns[number] = cast_to(column, wanted.field, first_row=first_row)
         if wanted.is_required and column.null_count:
             _refuse_null(column, wanted.field.name, primary_key, first_row)
         if wanted.is_sketch:

@@ -48,7 +48,7 @@ def patch_batches(
     """
     first_row = 0
     for part in _parts(data):
-        table = as_table(part, schema)
+        table = as_table(part, schema, first_row=first_row)
         names = table.schema.names
         for name in names:
             if name not in schema.names:

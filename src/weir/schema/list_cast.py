@@ -8,6 +8,8 @@ infinite in silence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -53,10 +55,14 @@ def cast_array(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
         # Polars' categories; Arrow does not take views by index.
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(pa.large_string()))
+    elif _holds(wanted, pa.types.is_dictionary) and _holds(kind, pa.types.is_string_view):
+        # Polars' texts; Arrow makes no dictionaries of views.
+        values = values.cast(_without_views(kind))
+        kind = values.type
     if pa.types.is_integer(kind) and pa.types.is_decimal(wanted) and wanted.scale >= 0:
         # Arrow refuses any integer where not all of them would fit.
         return values.cast(pa.decimal256(_MOST_DIGITS, wanted.scale)).cast(wanted)
-    if kind == wanted or not kind.num_fields or not _has_fixed_size(wanted):
+    if kind == wanted or not kind.num_fields or not _holds(wanted, pa.types.is_fixed_size_list):
         return values.cast(wanted)
     if not values.null_count and not any(part.num_fields for part in _parts(kind)):
         return values.cast(wanted)
@@ -92,9 +98,25 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _has_fixed_size(kind: pa.DataType) -> bool:
-    """Whether values of a type are lists of a fixed size, or hold such at any depth."""
-    return bool(pa.types.is_fixed_size_list(kind)) or any(map(_has_fixed_size, _parts(kind)))
+def _holds(kind: pa.DataType, what: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type is one of those asked for, or holds one at any depth."""
+    return bool(what(kind)) or any(_holds(part, what) for part in _parts(kind))
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_without_views(kind.key_type), _without_views(kind.item_type))
+    if not is_list(kind):
+        return kind
+    part = kind.value_field.with_type(_without_views(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(part, kind.list_size)
+    return pa.large_list(part) if types.is_large_list(kind) else pa.list_(part)
 
 
 def _zero(given: pa.DataType, wanted: pa.DataType) -> pa.Array:

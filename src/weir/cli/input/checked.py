@@ -209,7 +209,9 @@ def _located(
     try:
         return convert(rows)
     except InputError as error:
-        column = error.where if error.where in rows.column_names else None
+        # Rows of a piece are none of the file.
+        place = (error.where or "").rsplit(", row ", 1)[0]
+        column = place if place in rows.column_names else None
         row = None
 
         def works(start: int, stop: int) -> bool:
