@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -139,6 +140,8 @@ class SimulatedStore(ObjectStore):
         """The objects in every directory, at any depth."""
         self._directories_in: dict[str, set[str]] = {}
         """The names of the directories right below every directory."""
+        self._names_changed: Counter[str] = Counter()
+        """How often a name has come to or gone from every directory."""
         self.is_local = local
         self._versions = 0
         self._network = Process("network", may_crash=False)
@@ -206,11 +209,16 @@ class SimulatedStore(ObjectStore):
         return self._read("head", _checked(path), self._meta)
 
     def stamp(self, *paths: str) -> Hashable | None:
-        # As a file system tells it: of a directory every name; nothing at times, after a change just now.
+        # As a file system tells it: of a directory the names right in it; nothing at times, after a change
+        # just now.
         if not self.is_local or self._draw() < 0.5:
             return None
-        asked = [path for one in paths for path in (one, *self.names_below(one))]
-        return tuple((path, self.objects[path].version) for path in asked if path in self.objects)
+        if not all(path in self.objects or self._below.get(path) for path in paths):
+            return None
+        return tuple(
+            self.objects[path].version if path in self.objects else self._names_changed[path]
+            for path in paths
+        )
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         directory = _checked_prefix(prefix)
@@ -347,6 +355,8 @@ class SimulatedStore(ObjectStore):
             (self.unsynced.discard if syncs else self.unsynced.add)(path)
         self._versions += 1
         version = str(self._versions)
+        if path not in self.objects:
+            self._names_changed[path.rpartition("/")[0]] += 1
         self.objects[path] = stored = _Object(path, data, version, self.scheduler.now)
         for directory in _directories(path):
             if directory not in self._below:
@@ -354,6 +364,7 @@ class SimulatedStore(ObjectStore):
             if directory and not self._below[directory]:
                 parent, _, name = directory.rpartition("/")
                 self._directories_in.setdefault(parent, set()).add(name)
+                self._names_changed[parent] += 1
             self._below[directory][path] = stored
         if self.observer is not None:
             self.observer.written(path, data, by)
@@ -366,12 +377,14 @@ class SimulatedStore(ObjectStore):
     def _drop(self, path: str) -> bool:
         if self.objects.pop(path, None) is None:
             return False
+        self._names_changed[path.rpartition("/")[0]] += 1
         self.unsynced.discard(path)
         for directory in _directories(path):
             del self._below[directory][path]
             if directory and not self._below[directory]:
                 parent, _, name = directory.rpartition("/")
                 self._directories_in[parent].discard(name)
+                self._names_changed[parent] += 1
         return True
 
     def _read(self, name: str, path: str, effect: Callable[[str], T]) -> T:

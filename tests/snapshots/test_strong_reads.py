@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -88,6 +93,108 @@ def test_a_strong_read_adds_one_probe_per_shard(table: weir.Table, other: OtherP
     store.reset()
     table.get([1], consistency="bounded(600000)")
     assert not store.counts
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was changed so far was changed a minute ago, by the clocks that stamps of files go by."""
+    for name in ("time_ns", "monotonic_ns"):
+        clock = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda clock=clock: clock() + 60 * 10**9)
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_strong_read_asks_for_nothing_while_nothing_is_written(
+    table: weir.Table, other: OtherProcess
+) -> None:
+    store = table.internals.store
+    assert isinstance(store, CountingStore)
+    for key in range(100, 105):
+        for _ in range(2):
+            table.get([1])
+        store.reset()
+        assert table.get([1, key]).num_rows == 1
+        assert not store.counts
+        time.sleep(0.02)  # a step of the clock of the file system
+        other.write(key)
+        assert table.get([1, key]).num_rows == 2
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_shard_whose_directory_was_there_before_it(table: weir.Table, tmp_path: Path) -> None:
+    """Whoever makes a directory may sleep before it puts anything there."""
+    like = weir.create(tmp_path / "like", SCHEMA, primary_key="id", shard_by=weir.bucket("id", SHARDS))
+    with like.writer() as writer:
+        writer.upsert([{"id": key, "value": "first"} for key in range(40)])
+    shutil.copytree(
+        tmp_path / "like/_mem_wal",
+        tmp_path / "table/_mem_wal",
+        ignore=lambda at, names: [] if at.endswith("_mem_wal") else names,
+    )
+    reader = weir.open(table.uri)
+    for _ in range(3):
+        assert reader.scan().count() == 0
+    time.sleep(0.02)
+    with table.writer() as writer:
+        for key in range(40):
+            writer.upsert([{"id": key, "value": "first"}])
+            assert reader.get([key]).num_rows == 1
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_shard_that_is_claimed_and_has_no_manifest_yet(tmp_path: Path) -> None:
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+    reader = weir.open(table.uri)
+    with failpoint.armed("claim.between_lease_and_epoch", "raise"), pytest.raises(FailpointError):
+        table.upsert([{"id": 1, "value": "first"}])
+    for _ in range(3):
+        assert reader.get([1]).num_rows == 0
+    time.sleep(0.02)
+    with table.writer() as writer:
+        writer.upsert([{"id": 1, "value": "first"}])
+        assert reader.get([1]).num_rows == 1
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("seed", range(4))
+def test_handles_that_only_ask_the_file_system_see_what_a_new_one_sees(tmp_path: Path, seed: int) -> None:
+    chance, keys = random.Random(seed), itertools.count()
+    shard_by = weir.bucket("id", SHARDS) if seed % 2 else None
+    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False, shard_by=shard_by)
+    backup = tmp_path / "backup"
+
+    def write(*, flush: bool) -> None:
+        with weir.open(table.uri).writer(flush_on_close=flush) as writer:
+            writer.upsert([{"id": next(keys) % 30, "value": str(chance.random())}])
+            writer.delete([chance.randrange(30)])
+
+    def append_with_library() -> None:
+        rows = pa.table({"id": [100 + next(keys)], "value": ["appended"]}, schema=SCHEMA)
+        lance.write_dataset(rows, table.uri, mode="append")
+
+    def restore() -> None:
+        shutil.rmtree(table.uri)
+        shutil.copytree(backup, table.uri)
+
+    steps: list[Callable[[], object]] = [
+        lambda: write(flush=False),
+        lambda: write(flush=True),
+        lambda: weir.open(table.uri).maintenance.merge(),
+        lambda: weir.open(table.uri).maintenance.collect_garbage(horizon=timedelta(0)),
+        lambda: shutil.copytree(table.uri, backup, dirs_exist_ok=True),
+        restore,
+        append_with_library,
+        lambda: None,
+    ]
+    steps[4]()
+    handles = [weir.open(table.uri) for _ in range(3)]
+    for _ in range(25):
+        chance.choice(steps)()
+        expected = weir.open(table.uri).scan().to_table().sort_by("id")
+        for handle in handles:
+            for _ in range(chance.randrange(4)):
+                assert handle.scan().to_table().sort_by("id").equals(expected)
+        time.sleep(0.02)
 
 
 def test_a_shard_that_begins_and_merges_while_shards_are_listed(tmp_path: Path) -> None:

@@ -655,7 +655,13 @@ class BaseTable:
 
         None if that is not certain: always on an object store, and next to versions that are torn.
         """
-        return None if self._manifest_path is None else self._store.stamp(VERSIONS, self._manifest_path)
+        files = self.version_files
+        return None if files is None else self._store.stamp(*files)
+
+    @property
+    def version_files(self) -> tuple[str, str] | None:
+        """What changes in the store with another version, or another one of this number; None if unknown."""
+        return None if self._manifest_path is None else (VERSIONS, self._manifest_path)
 
     def _is_followed_by(self, said: Mapping[str, Any]) -> bool:
         """Whether a version comes after this one, so that what is known of the table holds there too.

@@ -136,7 +136,7 @@ class ShardReader:
         view = self._view
         if view is None:
             return self._begin(now)
-        stale = now - self._manifest_read_at > self._trusted_seconds
+        stale = self._is_stale(now)
         if stale or reload_manifest:
             manifest = self._newer(view)
             if manifest is None:
@@ -157,6 +157,13 @@ class ShardReader:
         if followed is not self._view:
             self._remember(followed)
         return self._shown
+
+    def would_show(self, view: ShardView) -> bool:
+        """Whether it shows that very view if there is no other entry in the log."""
+        return view is self._shown and not self._is_stale(time.monotonic())
+
+    def _is_stale(self, now: float) -> bool:
+        return now - self._manifest_read_at > self._trusted_seconds
 
     def _begin(self, now: float) -> ShardView | None:
         """Read all that no generation covers, whether or not something was known of the shard."""

@@ -30,6 +30,7 @@ from weir.errors import (
     SnapshotExpiredError,
     WeirError,
 )
+from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
 from weir.log.first_look import expected_shard
 from weir.log.manifest_store import list_shards, read_latest_manifest
@@ -246,6 +247,10 @@ def _base_mask(snapshot: ReadSnapshot, views: tuple[ShardView, ...]) -> Deletion
     return base_mask(snapshot.base, [snapshot.shard_levels(view) for view in views], snapshot.dead_at)
 
 
+def _logs(snapshot: ReadSnapshot) -> list[str]:
+    return [layout.wal_directory(view.shard_id) for view in snapshot.shards]
+
+
 class SnapshotReader:
     """Takes snapshots of one table, caching what it has seen of every shard.
 
@@ -266,6 +271,8 @@ class SnapshotReader:
         self._shards: dict[UUID, ShardReader] = {}
         self._lock = threading.Lock()
         self._latest: tuple[float, ReadSnapshot] | None = None
+        # The stamp under which that was found to be the newest.
+        self._newest_under: Hashable | None = None
 
     @property
     def base(self) -> BaseTable:
@@ -422,6 +429,12 @@ class SnapshotReader:
 
     def _current(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         base = self._base
+        last = None if self._latest is None else self._latest[1]
+        # Before anything is looked at, so that what is written meanwhile changes it.
+        stamp = None if last is None or reload_manifests else self._stamp(last)
+        if last is not None and stamp is not None and stamp == self._newest_under:
+            return last
+        self._newest_under = None
         if base.row_schema is not self._columns:
             # Found by a caller that only asked for the current columns.
             self._give_columns_of(base)
@@ -458,6 +471,7 @@ class SnapshotReader:
             shards = tuple(views.values())
             same = self._same(base, shards)
             if same is not None:
+                self._newest_under = stamp
                 return same
             ahead = [view.shard_id for view in shards if base_is_ahead(base, view)]
             if not ahead:
@@ -466,6 +480,22 @@ class SnapshotReader:
             refuse_foreign_progress(base, again)
             views.update((view.shard_id, view) for view in again)
         raise self._keeps_changing()
+
+    def _stamp(self, snapshot: ReadSnapshot) -> Hashable | None:
+        """Return what is another value once a snapshot is not the newest any more.
+
+        None if that is not certain: always on an object store, where the log was written to a moment ago, and
+        where a manifest has to be read again.
+        """
+        base, files = snapshot.base, snapshot.base.version_files
+        if files is None or base is not self._base or base.is_former:
+            return None
+        # There is a reader for every shard that was listed: one that has no view may get one unnoticed.
+        if len(snapshot.shards) != len(self._shards) or not all(
+            self._shards[view.shard_id].would_show(view) for view in snapshot.shards
+        ):
+            return None
+        return self._store.stamp(*snapshot.once(_logs), layout.MEM_WAL, *files)
 
     def _give_columns_of(self, base: BaseTable) -> None:
         """Reread the log: its rows have the columns of another version."""

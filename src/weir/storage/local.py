@@ -178,7 +178,10 @@ class LocalStore(ObjectStore):
 
     def stamp(self, *paths: str) -> Hashable | None:
         """Return the status of files and directories; None while they have just changed."""
-        return stamp_of([self._base + path for path in paths])
+        # A directory that was seen empty gets its first object without a change of the one that it is in.
+        unlisted = self._listing.unlisted
+        stamp = stamp_of([self._base + path for path in paths])
+        return None if stamp is None else (unlisted, stamp)
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return every object below the directory ``prefix``, at any depth, in path order."""

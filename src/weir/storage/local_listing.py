@@ -28,6 +28,8 @@ class LocalListing:
         self._base = base
         # An object below a directory, which shows that it is not empty.
         self._found_below: dict[str, str] = {}
+        self.unlisted = object()
+        """Another one each time that a directory was not listed because no object is below it."""
 
     def objects(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the path and the status of every object below the directory ``prefix``, in no order."""
@@ -64,7 +66,10 @@ class LocalListing:
     def directories(self, prefix: str) -> list[str]:
         """Return the names directly below the directory ``prefix`` that hold objects, in order."""
         names = [entry.name for entry in self._entries(prefix) if entry.is_dir()]
-        return sorted(name for name in names if self._holds_objects(self._base + _join(prefix, name)))
+        listed = sorted(name for name in names if self._holds_objects(self._base + _join(prefix, name)))
+        if len(listed) < len(names):
+            self.unlisted = object()
+        return listed
 
     def _holds_objects(self, directory: str) -> bool:
         """Whether there is an object below a directory, at any depth: most often the one of the last time."""
