@@ -12,27 +12,37 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
 from typer.main import get_command
 
 import weir
-from weir import errors
+from weir import errors, events
 from weir.changes.feed import ChangeBatch, ChangeFeed
 from weir.changes.plan import ChangePlan
 from weir.changes.range import ChangeRange, ShardChanges
 from weir.cli.commands import app
 from weir.config import WriterOptions
 from weir.engine.metrics import Metrics
+from weir.engine.registry import Registry
 from weir.format.snapshot_token import ShardCut, SnapshotToken
+from weir.maintenance.catch_up import IndexCaughtUp
 from weir.maintenance.garbage.report import GarbageItem, GarbageReport, KeptItem
 from weir.maintenance.index_status import IndexReport
 from weir.maintenance.recover import RecoverReport, ShardRecovery
 from weir.maintenance.status import ShardReport, TableStatus
 from weir.maintenance.verify import Finding, VerifyReport
 from weir.merge.service import MergeReport
+from weir.namespaces import Namespaces
+from weir.read.result import RowResult
 from weir.read.scan import Scan
+from weir.service.options import ServiceOptions
+from weir.service.telemetry import Telemetry
 from weir.snapshots.snapshot import Consistency
+from weir.table.load import LoadResult
 from weir.write.table_writer import TableWriter
 from weir.write.write_result import WriteResult
 
@@ -91,6 +101,8 @@ def _entries(section: str) -> Iterator[tuple[str, str]]:
 
 def _markdown(text: str) -> str:
     """Return reStructuredText as it occurs in the docstrings as Markdown."""
+    text = re.sub(r":\w+:`([^`<]+) <[^`]+>`", r"\1", text)
+    text = re.sub(r":func:`(weir\.\w+)`", r"`\1`", text)
     text = re.sub(r":\w+:`~?(?:[a-z_]\w*\.)*([\w.]+)`", r"`\1`", text)
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if "::" not in part]
     return re.sub(r"``(.+?)``", r"`\1`", "\n\n".join(part for part in paragraphs if part))
@@ -143,13 +155,24 @@ def _function(name: str, function: Callable[..., Any], level: str) -> str:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties of a class, in the order of the source."""
-    for name, member in vars(kind).items():
-        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
-            yield name, member
+    """Yield the public methods and properties of a class, in the order of the source; inherited ones last."""
+    seen: set[str] = set()
+    for base in kind.__mro__:
+        if base is not kind and base not in _SHOWN_BASES:
+            continue
+        for name, member in vars(base).items():
+            if name.startswith("_") or name in seen:
+                continue
+            if inspect.isfunction(member) or isinstance(member, (property, classmethod)):
+                seen.add(name)
+                yield name, member
 
 
-def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
+_SHOWN_BASES = (RowResult,)
+
+
+def _class(kind: type, level: str = "##", *, is_called: bool = False, methods: bool = True) -> str:
+    """Describe a class: its fields or, if `is_called`, the arguments it is made with; and its members."""
     variables = {
         "Table": "table",
         "TableMaintenance": "table.maintenance",
@@ -158,19 +181,30 @@ def _class(kind: type, level: str = "##", *, title: str | None = None) -> str:
         "TableTags": "table.tags",
         "TableWriter": "writer",
         "Scan": "scan",
+        "Search": "search",
+        "SqlQuery": "query",
+        "Engine": "engine",
+        "EventStore": "store",
+        "EventWriter": "writer",
+        "Result": "result",
         "ChangeFeed": "feed",
     }
     variable = variables.get(kind.__name__, "")
     documented = Docstring.of(kind)
-    parts = [f"{level} `{title or kind.__name__}`", documented.summary]
+    parts = [f"{level} `{kind.__name__}`", documented.summary]
     properties = [(n, m) for n, m in _members(kind) if isinstance(m, property)]
-    if is_dataclass(kind):
+    if is_called:
+        parts.insert(1, f"```text\n{_signature(f'weir.{kind.__name__}', kind)}\n```")
+        parts.append(_table(["parameter", "meaning"], documented.parameters))
+    elif is_dataclass(kind):
         parts.append(_table(["field", "meaning"], documented.parameters))
     if properties:
         rows = [(f"`{name}`", Docstring.of(member).summary) for name, member in properties]
         parts.append(_table(["property", "meaning"], rows))
-    for name, member in _members(kind):
-        if inspect.isfunction(member):
+    for name, member in _members(kind) if methods else ():
+        if isinstance(member, classmethod):
+            parts.append(_function(f"{kind.__name__}.{name}", getattr(kind, name), f"{level}#"))
+        elif inspect.isfunction(member):
             parts.append(_function(f"{variable}.{name}" if variable else name, member, f"{level}#"))
     return "\n\n".join(parts)
 
@@ -198,6 +232,50 @@ def _public() -> str:
     return _table(["name", "what it is"], [(f"`weir.{name}`", kind(name)) for name in sorted(weir.__all__)])
 
 
+def _engine() -> str:
+    parts = (_class(weir.Engine, is_called=True), *(_class(one, "###") for one in _POLICIES))
+    return "\n\n".join(parts)
+
+
+_POLICIES = (weir.UpkeepPolicy, weir.MergePolicy)
+
+
+def _arguments() -> str:
+    kinds = (weir.Source, weir.Upsert, weir.Insert, weir.Patch, weir.Delete, weir.MergeEngine)
+    shown = [_class(kind, "###") for kind in kinds]
+    return "\n\n".join([*shown, *(_class(one, "###", methods=False) for one in (weir.ShardBy, Consistency))])
+
+
+def _indexes() -> str:
+    kinds = (weir.IndexDefinition, weir.ExistingIndex, weir.IndexPolicy)
+    return "\n\n".join([_class(weir.TableIndexes), *(_class(one, "###", methods=False) for one in kinds)])
+
+
+def _reads() -> str:
+    queries = (
+        weir.MatchQuery,
+        weir.PhraseQuery,
+        weir.MultiMatchQuery,
+        weir.BooleanQuery,
+        weir.BoostQuery,
+    )
+    reads = (Scan, weir.Search, weir.SqlQuery)
+    return "\n\n".join([*map(_class, reads), *(_class(one, "###", methods=False) for one in queries)])
+
+
+def _event_store() -> str:
+    functions = (events.create, events.open)
+    kinds = (events.EventStore, events.EventWriter)
+    results = (events.Appended, events.Ingested, events.EventType, events.Result)
+    return "\n\n".join(
+        [
+            *(_function(f"weir.events.{one.__name__}", one, "##") for one in functions),
+            *map(_class, kinds),
+            *(_class(one, methods=one is events.Result) for one in results),
+        ]
+    )
+
+
 def _functions() -> str:
     names = [name for name in weir.__all__ if inspect.isfunction(getattr(weir, name))]
     order = {"create": 0, "open": 1, "bounded": 2}
@@ -208,6 +286,7 @@ def _functions() -> str:
 def _results() -> str:
     kinds = (
         WriteResult,
+        LoadResult,
         MergeReport,
         TableStatus,
         ShardReport,
@@ -219,6 +298,14 @@ def _results() -> str:
         KeptItem,
         VerifyReport,
         Finding,
+        weir.CompactReport,
+        weir.CatchUpReport,
+        IndexCaughtUp,
+        weir.ExpireReport,
+        weir.MaintenanceReport,
+        weir.RepairReport,
+        weir.DropReport,
+        weir.UpgradeReport,
     )
     return "\n\n".join(_class(kind, "###") for kind in kinds)
 
@@ -239,6 +326,16 @@ def _writer_options() -> str:
     return _table(["option", "type", "default", "meaning"], rows)
 
 
+def _service_options() -> str:
+    told = {
+        name.strip("`"): text
+        for names, text in Docstring.of(ServiceOptions).parameters
+        for name in names.split(", ")
+    }
+    rows = [(f"`{field.name.replace('_', '-')}`", told[field.name]) for field in fields(ServiceOptions)]
+    return _table(["key", "meaning"], rows)
+
+
 # --- Metrics -------------------------------------------------------------------------------------
 
 
@@ -246,6 +343,46 @@ def _metrics() -> str:
     rows = [
         (f"`{one.name}`", one.kind, ", ".join(f"`{name}`" for name in one.labels), one.help)
         for one in Metrics().instruments
+    ]
+    return _table(["metric", "kind", "labels", "meaning"], rows)
+
+
+def _service_metrics() -> str:
+    telemetry = Telemetry(Registry(), cast("Namespaces", _NoNamespaces()))
+    counted = [one for one in vars(telemetry).values() if isinstance(one, MetricWrapperBase)]
+    rows = [(family, one._labelnames) for one in counted for family in one.describe()]
+    named = {family.name for family, _ in rows}
+    rows += [(family, ()) for family in telemetry.registry.collect() if family.name not in named]
+    return _families(rows)
+
+
+class _NoNamespaces:
+    """Namespaces that nobody has asked for."""
+
+    def open_here(self) -> tuple[()]:
+        return ()
+
+
+def _pipeline_metrics() -> str:
+    from weir.spark.pipeline import MetricsSample, PrometheusSamples
+
+    samples = PrometheusSamples("")
+    figures: dict[str, Any] = {one.name: 0 for one in fields(MetricsSample) if one.default is MISSING}
+    figures |= {"freshness_parts": {"": 0.0}, "behind": {"": 0.0}}
+    figures["services"] = {"": SimpleNamespace(runs=0, failures=0)}
+    samples.note(MetricsSample(**figures))
+    return _families((family, list(family.samples[0].labels)) for family in samples.collect())
+
+
+def _families(families: Iterable[tuple[Metric, Sequence[str]]]) -> str:
+    rows = [
+        (
+            f"`{one.name}_total`" if one.type == "counter" else f"`{one.name}`",
+            one.type,
+            ", ".join(f"`{name}`" for name in labels),
+            one.documentation,
+        )
+        for one, labels in families
     ]
     return _table(["metric", "kind", "labels", "meaning"], rows)
 
@@ -315,15 +452,21 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "functions": _functions,
     "table": lambda: _class(weir.Table),
     "maintenance": lambda: _class(weir.TableMaintenance),
-    "indexes": lambda: _class(weir.TableIndexes),
-    "inspection": lambda: _class(weir.TableInspection),
+    "engine": _engine,
+    "arguments": _arguments,
+    "indexes": _indexes,
+    "inspection": lambda: "\n\n".join([_class(weir.TableInspection), _class(weir.Description, "###")]),
     "tags": lambda: "\n\n".join([_class(weir.TableTags), _class(weir.Tag, "###")]),
     "writer": lambda: _class(TableWriter),
-    "scan": lambda: _class(Scan),
+    "reads": _reads,
+    "event-store": _event_store,
     "changes": _changes,
     "results": _results,
     "writer-options": _writer_options,
+    "service-options": _service_options,
     "metrics": _metrics,
+    "service-metrics": _service_metrics,
+    "pipeline-metrics": _pipeline_metrics,
     "error-tree": _error_tree,
     "commands": _commands,
 }

@@ -242,6 +242,13 @@ def test_every_generated_section_is_on_a_page() -> None:
     assert sorted(marked) == sorted(generate.SECTIONS)
 
 
+def test_every_public_class_and_function_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^#+ `(?:weir\.)?(\w+)`", text, re.MULTILINE))
+    documented = {name for name in weir.__all__ if callable(getattr(weir, name))}
+    assert documented - headings == set()
+
+
 def cells(page: str, heading: str, column: int = 0) -> list[str]:
     """Return what stands as code in a column of the first table below a heading."""
     text = (ROOT / page).read_text(encoding="utf-8").split(f"\n{heading}\n", 1)[1]

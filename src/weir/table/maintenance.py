@@ -86,9 +86,10 @@ class TableMaintenance:
             fragments find the rows that these replace; and one commit publishes everything. Otherwise one
             task at a time merges, with Lance's ``merge_insert``; tables with stable row ids are always merged
             this way. Default: divide where that is at least as fast. On one machine that is the case with
-            1,000 rows or more, at most a quarter of the base table's (a fiftieth if the key is not an
-            integer, date or timestamp), and a key of one column whose index lacks at most a quarter of the
-            rows; on Spark also with 100,000 rows or more, or 8 million in the base table, whatever the key.
+            1,000 rows or more, at most a quarter of the base table's (a fiftieth if the key is not a single
+            integer, date or timestamp), and an index of the key, or of a selective column of it, that lacks
+            at most a quarter of the rows; on Spark also with 100,000 rows or more, or 8 million in the base
+            table, whatever the key.
 
         Raises
         ------
