@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 
@@ -45,8 +46,9 @@ def register(spark: SparkSession, *, check: bool = True) -> None:
 def start_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Start a Spark session, or return the active one.
 
-    Spark's own progress output and warnings are switched off. Settings come from Spark's usual places:
-    ``spark-defaults.conf``, ``PYSPARK_SUBMIT_ARGS``.
+    Spark's own progress output and warnings are switched off. On a local master, Spark and its Python
+    workers use Unix domain sockets. Settings come from Spark's usual places: ``spark-defaults.conf``,
+    ``PYSPARK_SUBMIT_ARGS``.
 
     Parameters
     ----------
@@ -73,6 +75,11 @@ def start_session(master: str | None, name: str, settings: Mapping[str, str] | N
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if master is not None:
             builder = builder.master(master)
+            if master.startswith("local") and hasattr(socket, "AF_UNIX"):
+                # Over TCP every task waits 40 ms for its rows: the kernel sends what Spark writes second only
+                # when what it wrote first is acknowledged. Not on a cluster, where temporary directories,
+                # which the sockets are in, may have longer paths than a socket can.
+                builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.log.level", "ERROR")
     for setting, value in (settings or {}).items():
