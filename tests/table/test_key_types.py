@@ -254,3 +254,21 @@ def test_whole_numbers_are_decimals_where_they_fit(tmp_path: Path) -> None:
     assert table.get([7, Decimal("999.00"), 8])["price"].to_pylist() == [7, 999]
     with pytest.raises(SchemaError, match="does not fit"):
         table.upsert([{"price": 1000, "v": 1}])
+
+
+@pytest.mark.parametrize("composite", [False, True], ids=["single", "composite"])
+def test_dates_of_years_that_python_has_not_are_keys(tmp_path: Path, composite: bool) -> None:
+    schema = pa.schema([("day", pa.date32()), ("part", pa.int64()), ("v", pa.int64())])
+    key = ["day", "part"] if composite else "day"
+    table = weir.create(tmp_path / "t", schema, primary_key=key, fsync=False)
+    # The first day of year 1 and the last of 9999, those beside them, and the very first and last.
+    days = pa.array([-719_162, -719_163, 2_932_896, 2_932_897, -(2**31), 2**31 - 1], pa.int32())
+    rows = pa.table({"day": days.cast(pa.date32()), "part": [0] * 6, "v": range(6)})
+    table.upsert(rows)
+    table.maintenance.merge()
+    assert sorted(table.get(rows)["v"].to_pylist()) == list(range(6))
+    assert table.patch(rows.set_column(2, "v", pa.array(range(10, 16)))).rows == 6
+    assert sorted(table.get(rows)["v"].to_pylist()) == list(range(10, 16))
+    table.maintenance.merge()
+    table.delete(rows)
+    assert table.scan().count() == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -11,6 +13,8 @@ __all__ = ["key_filter", "literals"]
 
 
 _DECIMAL_DIGITS = 38
+_EPOCH = date(1970, 1, 1).toordinal()
+_LAST_DAY = date.max.toordinal()
 
 
 def literals(values: pa.Array) -> list[str] | None:
@@ -40,7 +44,7 @@ def literals(values: pa.Array) -> list[str] | None:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return [f"X'{value.hex()}'" for value in values.to_pylist()]
     if pa.types.is_date32(kind):
-        return [f"date '{value}'" for value in pc.strftime(values, "%Y-%m-%d").to_pylist()]
+        return _dates(values)
     if pa.types.is_timestamp(kind):
         return _timestamps(values)
     if pa.types.is_boolean(kind):
@@ -53,6 +57,17 @@ def literals(values: pa.Array) -> list[str] | None:
         sort = f"DECIMAL({kind.precision}, {kind.scale})"
         return [f"CAST('{value:f}' AS {sort})" for value in values.to_pylist()]
     return None
+
+
+def _dates(values: pa.Array) -> list[str]:
+    days = values.cast(pa.int32()).to_pylist()
+    # Of years with more digits, and those before the first, Lance reads no date.
+    return [
+        f"date '{date.fromordinal(_EPOCH + day)}'"
+        if -_EPOCH < day <= _LAST_DAY - _EPOCH
+        else f"arrow_cast(CAST({day} AS INT), 'Date32')"
+        for day in days
+    ]
 
 
 def _timestamps(values: pa.Array) -> list[str] | None:
