@@ -88,6 +88,7 @@ _GOOD = pa.table({"id": [1, 2], "vector": vectors([[1, 0], [0, 1]])})
     [
         (b"", "not an Arrow stream"),
         (stream(_GOOD)[:200], "not an Arrow stream"),
+        (stream(_GOOD.append_column("name", [[1, 2]])).replace(b"name", b"nam\xff"), "not an Arrow stream"),
         (stream(_GOOD.drop_columns(["id"])), "'id'"),
         (stream(pa.table([[1], [2], [3]], names=["id", "a", "a"])), "twice"),
         (stream(_GOOD.set_column(0, "id", pa.array([1, 1]))), "occurs twice"),

@@ -50,10 +50,11 @@ def read_stream(body: bytes, *, most_rows: int, most_bytes: int) -> pa.Table:
             _bound(size, most_bytes, "bytes")
         table = pa.ipc.open_stream(body).read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError, struct.error, IndexError) as error:
+        names = table.schema.names
+    except (pa.ArrowException, OSError, struct.error, IndexError, UnicodeError) as error:
         raise InputError("the body is not an Arrow stream") from error
-    columns = [_plain(name, table.column(at), most_bytes) for at, name in enumerate(table.schema.names)]
-    return pa.Table.from_arrays(columns, table.schema.names)
+    columns = [_plain(name, table.column(at), most_bytes) for at, name in enumerate(names)]
+    return pa.Table.from_arrays(columns, names)
 
 
 def _bound(found: int, most: int, what: str) -> None:
