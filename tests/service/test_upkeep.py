@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import lance
 import pytest
 
 import weir
@@ -25,6 +26,7 @@ from weir.service.keys.store import KeyStore
 from weir.service.options import ServiceOptions
 from weir.service.telemetry import Telemetry
 from weir.service.upkeep import Upkeep
+from weir.table.maintenance import TableMaintenance
 
 
 def opened(root: Path, process: str) -> Namespaces:
@@ -112,6 +114,28 @@ def test_garbage_goes_when_nothing_is_written_any_more(
         assert docs.count() == 3
         left = [*(tmp_path / "namespaces" / "docs").rglob("*_gen_*")]
         assert not left
+        # Nor former versions of the documents: a namespace would grow with every write.
+        assert len(lance.dataset(docs.opened().table.uri).versions()) == 1
+
+
+def test_former_versions_go_while_a_namespace_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[timedelta | None] = []
+
+    def run(_: TableMaintenance, *, version_retention: timedelta | None = None) -> None:
+        asked.append(version_retention)
+
+    monkeypatch.setattr(TableMaintenance, "run", run)
+    with opened(tmp_path, "a") as namespaces:
+        docs = namespaces.namespace("docs")
+        write(docs, 1)
+        for _ in range(2):
+            docs.compact()
+            docs.opened().pruned_at -= 3600
+        docs.compact()
+        docs.compact()
+    assert asked == [None, timedelta(minutes=15), timedelta(minutes=15), None]
 
 
 def test_what_a_process_left_is_found_by_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

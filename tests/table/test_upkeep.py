@@ -10,10 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -76,6 +78,18 @@ def test_what_is_written_is_merged_compacted_and_collected(tmp_path: Path, make_
     assert engine.metrics.upkeep_rounds.value() > 0
     assert engine.metrics.upkeep_failures.value() == 0
     assert table.maintenance.verify().findings == ()
+
+
+def test_former_versions_go_if_the_policy_says_for_how_long(tmp_path: Path, make_engine: MakeEngine) -> None:
+    engine = make_engine(replace(EAGER, merge=weir.MergePolicy(), version_retention=timedelta(seconds=0.2)))
+    table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        for turn in range(4):
+            writer.upsert(rows(turn))
+            writer.flush()
+        wait_until(lambda: table.status().base_rows == 4)
+        wait_until(lambda: len(lance.dataset(table.uri).versions()) == 1)
+        assert table.scan().count() == 4
 
 
 def test_few_generations_wait_for_more(tmp_path: Path, make_engine: MakeEngine) -> None:
@@ -334,6 +348,8 @@ def test_bad_options_are_refused(tmp_path: Path, maintenance: object) -> None:
         weir.UpkeepPolicy(compact_every=timedelta(0))
     with pytest.raises(OptionError, match="merge"):
         weir.UpkeepPolicy(merge=maintenance)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="version_retention is at least the horizon"):
+        weir.UpkeepPolicy(version_retention=timedelta(minutes=1))
     for share in (0, -1, 1.5, True, "half"):
         with pytest.raises(OptionError, match="max_share"):
             weir.UpkeepPolicy(max_share=share)  # type: ignore[arg-type]

@@ -35,6 +35,9 @@ class UpkeepPolicy:
         Time from a merge to the next garbage collection. Default 5 minutes.
     horizon : timedelta
         How long garbage is kept after it was marked. Default 15 minutes.
+    version_retention : timedelta, optional
+        How long a version of the base table is kept after it was superseded, at least the horizon. Tags and
+        pinned snapshots keep theirs. Default: no version is removed.
     look_every : timedelta
         How often to check a table for flushes by writers elsewhere and for logs of dead writers. Default 5
         minutes.
@@ -45,19 +48,23 @@ class UpkeepPolicy:
     Raises
     ------
     OptionError
-        If a duration is not one or not above 0, or the share is not above 0 and at most 1.
+        If a duration is not one or not above 0, versions are kept for less than the horizon, or the share is
+        not above 0 and at most 1.
     """
 
     merge: MergePolicy = _MERGE
     compact_every: timedelta = timedelta(minutes=5)
     collect_every: timedelta = timedelta(minutes=5)
     horizon: timedelta = DEFAULT_HORIZON
+    version_retention: timedelta | None = None
     look_every: timedelta = timedelta(minutes=5)
     max_share: float = 0.5
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "version_retention" and value is None:
+                continue
             if field.name == "merge":
                 if not isinstance(value, MergePolicy):
                     raise OptionError(f"merge must be a MergePolicy, got {value!r}", where="merge")
@@ -70,6 +77,11 @@ class UpkeepPolicy:
                     where=field.name,
                     hint="Pass a timedelta",
                 )
+        if self.version_retention is not None and self.version_retention < self.horizon:
+            raise OptionError(
+                f"version_retention is at least the horizon, {self.horizon}, got {self.version_retention}",
+                where="version_retention",
+            )
 
 
 def chosen_policy(maintenance: object) -> UpkeepPolicy | None:

@@ -33,6 +33,7 @@ from weir.errors import (
     WeirError,
 )
 from weir.log.read_lease import read_lease
+from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
 from weir.namespaces.attributes import Attribute, Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, decide, prepare
@@ -687,7 +688,7 @@ class Namespace:
             return not removed
         if opened.is_dirty or removed:
             return False
-        report = opened.table.maintenance.collect_garbage(horizon=horizon)
+        report = opened.table.maintenance.collect_garbage(horizon=horizon, version_retention=horizon)
         return not report.waiting_objects and not report.deleted_objects
 
     def remove_leftovers(self) -> int:
@@ -1019,7 +1020,7 @@ class Namespace:
                 opened.flush()
                 opened.table.maintenance.merge()
                 ensure_indexes(opened.table, opened.definition)
-                opened.table.maintenance.run()
+                opened.table.maintenance.run(version_retention=self._retention_that_is_due(opened))
         except TableNotFoundError:
             return False
         except FencedError:
@@ -1034,6 +1035,14 @@ class Namespace:
             raise
         opened.last_upkeep = LastUpkeep("success", datetime.now(UTC))
         return True
+
+    def _retention_that_is_due(self, opened: Opened) -> timedelta | None:
+        """Return how long to keep former versions; None for most rounds: to remove some lists every file."""
+        now = time.monotonic()
+        if now - opened.pruned_at < DEFAULT_HORIZON.total_seconds():
+            return None
+        opened.pruned_at = now
+        return DEFAULT_HORIZON
 
     def _is_gone(self, opened: Opened) -> bool:
         """Whether the namespace of this table was deleted."""

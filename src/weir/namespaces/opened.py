@@ -78,6 +78,7 @@ class Opened:
         self.entries: dict[str, tuple[int, list[Any]]] = {}
         self.keeping_up = threading.Lock()
         self.last_upkeep = LastUpkeep()
+        self.pruned_at = time.monotonic()
         self.statistics: tuple[float, Statistics] | None = None
         self.measuring = threading.Lock()
         self.recent: tuple[float, str] | None = None

@@ -508,6 +508,7 @@ class TableMaintenance:
         on_progress: Callable[[str, int, int], None] | None = None,
         merge_policy: MergePolicy | None = None,
         quiet_for: timedelta | None = None,
+        version_retention: Duration | None = None,
     ) -> MaintenanceReport:
         """Run one round of everything: merge, compact, catch up indexes and collect garbage.
 
@@ -527,6 +528,8 @@ class TableMaintenance:
         quiet_for : timedelta, optional
             Also flush logs of writers without a lease, such as LanceDB's, that have been idle for this long
             (:meth:`recover_quiet`). Default: leave them to their writers.
+        version_retention : timedelta or number of seconds, optional
+            As for :meth:`collect_garbage`. Default: no version of the base table is removed.
 
         Returns
         -------
@@ -548,7 +551,11 @@ class TableMaintenance:
             self.recover_quiet(quiet_for)
         merged = self.merge(runner=runner, on_progress=reporting("merge"), policy=merge_policy)
         collect = partial(
-            self.collect_garbage, horizon=horizon, runner=runner, on_progress=reporting("collect")
+            self.collect_garbage,
+            horizon=horizon,
+            version_retention=version_retention,
+            runner=runner,
+            on_progress=reporting("collect"),
         )
         expired = self.expire()
         compacted = self.compact(runner=runner, on_progress=reporting("compact"))

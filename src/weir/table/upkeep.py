@@ -80,6 +80,8 @@ class _Tended:
     look_at: float
     compact_at: float | None = None
     collect_at: float | None = None
+    # The last merge or compaction: what it replaced is kept for the retention from then on.
+    changed_at: float = float("-inf")
     failures: int = 0
     # Consecutive checks that found nothing to do; below 0 before the first.
     idle_looks: int = -1
@@ -317,13 +319,14 @@ class Upkeep:
             )
             go_on()
             self._catch_up(maintenance, here, tended.store.uri)
-            now = self._uptime()
+            tended.changed_at = now = self._uptime()
             tended.compact_at = tended.compact_at or now + policy.compact_every.total_seconds()
             tended.collect_at = tended.collect_at or now + policy.collect_every.total_seconds()
             give_back_freed_memory()
         if tended.compact_at is not None and tended.compact_at <= self._uptime():
             go_on()
-            maintenance.compact(runner=here)
+            if maintenance.compact(runner=here).fragments_removed:
+                tended.changed_at = self._uptime()
             go_on()
             caught_up = self._catch_up(maintenance, here, tended.store.uri)
             later = self._uptime() + policy.compact_every.total_seconds()
@@ -331,12 +334,20 @@ class Upkeep:
             give_back_freed_memory()
         if tended.collect_at is not None and tended.collect_at <= self._uptime():
             go_on()
-            report = maintenance.collect_garbage(horizon=policy.horizon, runner=here)
-            # What is marked now is deleted by a later collection.
-            again = report.waiting_objects or report.deleted_objects
-            tended.collect_at = (
-                self._uptime() + max(policy.collect_every, policy.horizon).total_seconds() if again else None
+            report = maintenance.collect_garbage(
+                horizon=policy.horizon, version_retention=policy.version_retention, runner=here
             )
+            now = self._uptime()
+            if report.waiting_objects or report.deleted_objects:
+                # What is marked now is deleted by a later collection.
+                tended.collect_at = now + max(policy.collect_every, policy.horizon).total_seconds()
+            elif (
+                policy.version_retention
+                and now - tended.changed_at <= policy.version_retention.total_seconds()
+            ):
+                tended.collect_at = now + (policy.version_retention + policy.collect_every).total_seconds()
+            else:
+                tended.collect_at = None
         waits = [tended.look_at, tended.compact_at, tended.collect_at]
         if merged.rows_left:
             age = policy.merge.max_age or timedelta.max

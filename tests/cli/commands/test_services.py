@@ -121,6 +121,9 @@ def test_maintain_does_everything_once(people: Path, weir_program: Run) -> None:
     assert {one["name"] for one in said["indexes"]["indexes"]} == {"id_idx", "name_idx"}
     (line,) = weir_program("maintain", people, "--horizon", "0s").lines
     assert line.startswith("0 generations merged, 0 fragments compacted, 0 of 2 indexes caught up, ")
+    assert len(lance.dataset(people).versions()) > 1
+    weir_program("maintain", people, "--horizon", "0s", "--version-retention", "0s")
+    assert len(lance.dataset(people).versions()) == 1
     for every in ("soon", "0s"):
         assert weir_program("maintain", people, "--every", every).code == 2
 

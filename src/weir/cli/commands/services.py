@@ -67,6 +67,16 @@ def merge(
     _output(json).merged(report)
 
 
+VersionRetention = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Also remove versions of the base table superseded longer ago than this. Default: keep all.",
+        show_default=False,
+    ),
+]
+
+
 def collect_garbage(
     uri: Uri,
     horizon: Annotated[
@@ -77,14 +87,7 @@ def collect_garbage(
             "2h, 1d.",
         ),
     ] = "15m",
-    version_retention: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Also remove versions of the base table superseded longer ago than this. Default: keep all.",
-            show_default=False,
-        ),
-    ] = None,
+    version_retention: VersionRetention = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be deleted and why, and write nothing.")
     ] = False,
@@ -163,6 +166,7 @@ def maintain(
             show_default=False,
         ),
     ] = None,
+    version_retention: VersionRetention = None,
     min_share: MinShare = 0.0,
     max_age: MaxAge = None,
     spark: OnSpark = None,
@@ -182,6 +186,7 @@ def maintain(
             "rounds without a pause would never end", where="every", hint="Give --every, such as --every 5m"
         )
     quiet = None if quiet_for is None else parse_duration(quiet_for, "quiet-for")
+    retained = None if version_retention is None else parse_duration(version_retention, "version-retention")
     policy = _merge_policy(min_share, max_age)
     options = parse_storage_options(storage_option or ())
     from weir.table.database import database_tables
@@ -203,6 +208,7 @@ def maintain(
                 ),
                 merge_policy=policy,
                 quiet_for=quiet,
+                version_retention=retained,
             )
         answer.maintained(report, name)
 
