@@ -102,7 +102,7 @@ def _entries(section: str) -> Iterator[tuple[str, str]]:
 def _markdown(text: str) -> str:
     """Return reStructuredText as it occurs in the docstrings as Markdown."""
     text = re.sub(r":\w+:`([^`<]+) <[^`]+>`", r"\1", text)
-    text = re.sub(r":func:`(weir\.\w+)`", r"`\1`", text)
+    text = re.sub(r":func:`(weir\.(?:events\.)?\w+)`", r"`\1`", text)
     text = re.sub(r":\w+:`~?(?:[a-z_]\w*\.)*([\w.]+)`", r"`\1`", text)
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n") if "::" not in part]
     return re.sub(r"``(.+?)``", r"`\1`", "\n\n".join(part for part in paragraphs if part))
