@@ -19,7 +19,7 @@ from weir.base.guessed_rows import GuessedRows
 from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.key_index import key_index_names
 from weir.base.key_index_files import PAGE_FILES, refuse_damaged_key_index
-from weir.base.key_segment import FRAGMENT_SHIFT, RowAddresses, Segment, open_segment
+from weir.base.key_segment import Segment, open_segment
 from weir.base.ordered_values import (
     Offsets,
     Values,
@@ -32,6 +32,7 @@ from weir.base.ordered_values import (
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
 from weir.format.key_order import key_order
+from weir.format.row_address import FRAGMENT_BITS, OFFSET_MASK, RowAddresses
 
 __all__ = ["KeyPages", "indexed_pages", "key_pages"]
 
@@ -43,7 +44,6 @@ _COMPARED_WHOLE_BYTES = 8 * 1024 * 1024
 """Pages of a segment that are compared with their checksum before the first look-up, in some milliseconds."""
 _GAP_PAGES = 8
 """Unrequested pages that are read along, because two reads take longer."""
-_OFFSET_MASK = 0xFFFFFFFF
 _PAGE_LOOKUP = PAGE_FILES[0]
 
 
@@ -149,8 +149,8 @@ class KeyPages:
     def take(self, addresses: RowAddresses, columns: list[str]) -> tuple[pa.Table, RowAddresses]:
         """Return the rows at some addresses that are not deleted, in order, and the addresses of these."""
         if len(addresses) == 1:
-            fragment = self._dataset.get_fragment(int(addresses[0] >> FRAGMENT_SHIFT))
-            offset = None if fragment is None else self._offset(fragment, int(addresses[0]) & _OFFSET_MASK)
+            fragment = self._dataset.get_fragment(int(addresses[0]) >> FRAGMENT_BITS)
+            offset = None if fragment is None else self._offset(fragment, int(addresses[0]) & OFFSET_MASK)
             if fragment is not None and offset is not None:
                 # In half the time that the dataset takes.
                 return fragment.take([offset], columns=columns) if columns else pa.table({}), addresses

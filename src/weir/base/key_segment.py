@@ -34,11 +34,10 @@ from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext
 from weir.errors import CorruptionError
+from weir.format.row_address import RowAddresses, fragments_of
 from weir.indexing.library_message import library_message
 
-__all__ = ["FRAGMENT_SHIFT", "Page", "PageFile", "RowAddresses", "Segment", "open_segment"]
-
-RowAddresses = npt.NDArray[np.uint64]
+__all__ = ["Page", "PageFile", "Segment", "open_segment"]
 
 _READ_TOGETHER_FROM = 8
 _WHOLE_UP_TO_ROWS = 8_000_000
@@ -55,8 +54,6 @@ _PAGES_PER_GUESS = 8
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _PAGE_COLUMNS = ["values", "ids"]
 _PAGE_LOOKUP, _PAGE_DATA = PAGE_FILES
-FRAGMENT_SHIFT = np.uint64(32)
-"""What a row address is shifted by for its fragment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +222,7 @@ class Segment:
 
     def spoken_for(self, which: Offsets, addresses: RowAddresses) -> tuple[Offsets, RowAddresses] | None:
         """Return the matches in the fragments that it covers; None if there are none."""
-        known = _are_in(addresses >> FRAGMENT_SHIFT, self.fragments)
+        known = _are_in(fragments_of(addresses), self.fragments)
         if not known.any():
             return None
         return (which, addresses) if known.all() else (which[known], addresses[known])

@@ -12,14 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.dataset import serialize_row_addrs
 
+from weir.format.row_address import fragments_of, offsets_of
+
 __all__ = ["NOTHING_DELETED", "DeletionMask", "has_places", "without_places"]
 
 _ROW_ID = "_rowid"
-_FRAGMENT_BITS = np.uint64(32)
-"""Where the id of its fragment begins in the address of a row."""
-
-_OFFSET = np.uint64((1 << 32) - 1)
-
 _FEW_COLUMNS = 3
 
 
@@ -58,10 +55,10 @@ class DeletionMask:
         ids = np.array([one.fragment_id for one in fragments], dtype=np.uint64)
         rows = np.array([one.physical_rows for one in fragments], dtype=np.int64)
         starts = np.cumsum(rows) - rows
-        of = self.row_ids >> _FRAGMENT_BITS
+        of = fragments_of(self.row_ids)
         order = np.argsort(ids)
         at = order[np.minimum(ids[order].searchsorted(of), len(ids) - 1)]
-        offsets = (self.row_ids & _OFFSET).astype(np.int64)
+        offsets = offsets_of(self.row_ids)
         # An index may know rows that are there no more.
         there = (ids[at] == of) & (offsets < rows[at])
         return np.sort((starts[at] + offsets)[there])
@@ -116,7 +113,7 @@ class DeletionMask:
 
     def in_fragments(self, fragments: Sequence[int]) -> DeletionMask:
         """Return those in some fragments. Row ids must be addresses."""
-        kept = np.isin(self.row_ids >> _FRAGMENT_BITS, np.array(fragments, dtype=np.uint64))
+        kept = np.isin(fragments_of(self.row_ids), np.array(fragments, dtype=np.uint64))
         return DeletionMask(self.row_ids[kept])
 
     def remove_from(self, batch: pa.RecordBatch, *, with_row_id: bool = False) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 
 from weir.errors import CorruptionError
+from weir.format.row_address import FRAGMENT_BITS
 
 __all__ = ["are_plain", "whole_rows"]
 
@@ -25,7 +26,6 @@ _DATA = "data"
 _FIRST_READ_AS_FILES = 2
 """The first major version of files that the library's reader of single files knows."""
 _BATCH_ROWS = 131_072
-_FRAGMENT_SHIFT = 32
 _STORED_OTHERWISE = {b"ARROW:extension:name", b"lance-encoding:blob"}
 """Keys of the metadata of columns that the library reads in another form than it has stored them."""
 
@@ -74,7 +74,7 @@ def _read(
             f"{rows.num_rows} rows were read of {fragment.physical_rows} that the manifest counts",
             where=where,
         )
-    first = fragment.id << _FRAGMENT_SHIFT
+    first = fragment.id << FRAGMENT_BITS
     return rows.select(list(columns)), np.arange(first, first + rows.num_rows, dtype=np.uint64)
 
 

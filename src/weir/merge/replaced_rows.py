@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from weir.base.key_index_files import refuse_damaged_key_index
 from weir.base.key_pages import KeyPages, indexed_pages
-from weir.base.key_segment import FRAGMENT_SHIFT, RowAddresses
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.row_commit import FragmentLeft, fragment_sizes, rows_by_address, without_rows
 from weir.base.table import BaseTable
@@ -29,6 +28,7 @@ from weir.format.integer_order import integer_order
 from weir.format.key_order import key_order
 from weir.format.newest import newest_rows
 from weir.format.plain_keys import is_number
+from weir.format.row_address import RowAddresses, fragments_of, offsets_of
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.damage import reading
 from weir.lsm.keys import KeyIndex, KeyMatcher, KeySet
@@ -54,7 +54,6 @@ _ROWS_PER_KEY = 2.5
 """The per-task work for a merged key takes about as long as reading this many rows."""
 _ROWS_PER_TAKEN = 50
 """Number of keys that are read sequentially in the time of one random access."""
-_OFFSETS = np.uint64(0xFFFFFFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number whose bits are as good as random: the high bits of a product depend on all bits of a key."""
 
@@ -221,9 +220,9 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
     if pages is not None and of_deletes.size:
         with reading(f"base table version {base.version}", base.uri):
             _, of_deletes = pages.take(of_deletes, [])
-    fragments = addresses >> FRAGMENT_SHIFT
+    fragments = fragments_of(addresses)
     numbers, starts = np.unique(fragments, return_index=True)
-    offsets = np.split((addresses & _OFFSETS).astype(np.int64), starts[1:])
+    offsets = np.split(offsets_of(addresses), starts[1:])
     work = list(zip(numbers.tolist(), offsets, strict=True)) if addresses.size else []
     try:
         # Also on local disk: the library writes these files without the GIL.
@@ -234,7 +233,7 @@ def delete_replaced_rows(task: ReplacedRowsTask) -> ReplacedRows:
         kept = tuple(one for one in left if one is not None)
     except LIBRARY_ERRORS as error:
         raise storage_failure(error, "deleting replaced rows", where=base.uri) from error
-    deleted, counts = np.unique(of_deletes >> FRAGMENT_SHIFT, return_counts=True)
+    deleted, counts = np.unique(fragments_of(of_deletes), return_counts=True)
     failpoint.reach("merge.after_deletions")
     return ReplacedRows(
         task.fragment_ids,
@@ -258,7 +257,7 @@ def _indexed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterato
     of_order = order.to_numpy().astype(np.int64)
     asked = np.array(task.fragment_ids, dtype=np.uint64)
     for which, addresses in pages.sweep(wanted.columns[0].take(order)):
-        chosen = np.isin(addresses >> FRAGMENT_SHIFT, asked)
+        chosen = np.isin(fragments_of(addresses), asked)
         yield of_order[which[chosen]], addresses[chosen]
 
 
@@ -272,7 +271,7 @@ def _narrowed(task: ReplacedRowsTask, pages: KeyPages, wanted: KeySet) -> Iterat
     values = pc.unique(wanted.columns[base.primary_key.index(task.index)])
     swept = [addresses for _, addresses in pages.sweep(values.take(key_order(values)))]
     maybe = np.unique(np.concatenate(swept)) if swept else np.zeros(0, dtype=np.uint64)
-    fragments = maybe >> FRAGMENT_SHIFT
+    fragments = fragments_of(maybe)
     asked = np.isin(fragments, np.array(task.fragment_ids, dtype=np.uint64))
     maybe, numbers = maybe[asked], np.unique(fragments[asked]).tolist()
     sizes = fragment_sizes(base.dataset)

@@ -29,7 +29,6 @@ __all__ = ["BaseIndexCheck", "base_index_checks", "check_base_index"]
 
 _PAGES = "page_data.lance"
 _PAGE_TABLE = "page_lookup.lance"
-_FRAGMENT_SHIFT = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def _read(check: BaseIndexCheck, name: str, *, keep: bool) -> pa.Table | None:
     uri = f"{index_store(check.base, check.uuid).uri}/{check.path}/{name}"
     with reading(f"the file {name} of index {check.name!r}", uri):
         reader = LanceFileReader(uri, storage_options=library_options(check.base.store))
-        batches = (batch for batch in reader.read_all().to_batches())
+        batches = reader.read_all().to_batches()
         if keep:
             return pa.Table.from_batches(batches, reader.metadata().schema)
         for _ in batches:
