@@ -7,7 +7,7 @@ import pytest
 
 from weir.errors import KeyValueError, SchemaError
 from weir.format.wal_entry import wal_schema
-from weir.rows import as_row_tables, upsert_batches
+from weir.rows import as_row_table, upsert_batches
 
 POINT = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())])
 SCHEMA = pa.schema(
@@ -21,7 +21,7 @@ SCHEMA = pa.schema(
 
 
 def as_batches(rows: pa.Table) -> list[pa.RecordBatch]:
-    (table,) = as_row_tables(rows, SCHEMA, ("id",))
+    table = as_row_table(rows, SCHEMA, ("id",))
     return upsert_batches(table, wal_schema(SCHEMA))
 
 
@@ -81,8 +81,8 @@ def test_a_number_that_would_become_infinite_is_refused_at_any_depth(kind: pa.Da
         return pa.table({"id": pa.array(range(len(numbers))), "value": pa.array(values, wide)})
 
     with pytest.raises(SchemaError, match=r"value.* too large"):
-        list(as_row_tables(given(1.0, 1e300), schema, ("id",)))
-    (rows,) = as_row_tables(given(float("inf"), 1.0), schema, ("id",))
+        as_row_table(given(1.0, 1e300), schema, ("id",))
+    rows = as_row_table(given(float("inf"), 1.0), schema, ("id",))
     assert rows.num_rows == 2
 
 
@@ -123,9 +123,9 @@ def test_moments_that_are_no_dates_are_refused_at_any_depth(
     schema = pa.schema([("id", pa.int64()), ("v", kind)])
     given = pa.table({"id": range(len(values)), "v": values})
     with pytest.raises(SchemaError, match="has a time of day") as refused:
-        list(as_row_tables(given, schema, ("id",), first_row=5))
+        as_row_table(given, schema, ("id",), first_row=5)
     assert refused.value.where == f"v, row {5 + row}"
-    (taken,) = as_row_tables(given.slice(0, row), schema, ("id",))
+    taken = as_row_table(given.slice(0, row), schema, ("id",))
     assert taken.num_rows == row
 
 
@@ -133,7 +133,7 @@ def test_vectors_of_another_length_are_refused() -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 3))])
     given = pa.table({"id": [1], "v": pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2))})
     with pytest.raises(SchemaError, match=r"'v' is of type .*\[2\] where the table has .*\[3\]"):
-        list(as_row_tables(given, schema, ("id",)))
+        as_row_table(given, schema, ("id",))
 
 
 PLAIN = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)])
@@ -141,9 +141,9 @@ PLAIN = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string(), nul
 
 def test_a_table_of_exactly_the_schema_is_taken_as_it_is() -> None:
     given = pa.table({"id": [1, 2], "name": ["a", "b"]}, schema=PLAIN)
-    (taken,) = as_row_tables(given, PLAIN, ("id",))
+    taken = as_row_table(given, PLAIN, ("id",))
     assert taken is given
-    (other,) = as_row_tables(given.replace_schema_metadata({"a": "b"}), PLAIN, ("id",))
+    other = as_row_table(given.replace_schema_metadata({"a": "b"}), PLAIN, ("id",))
     assert other.schema.equals(PLAIN, check_metadata=True)
 
 
@@ -167,14 +167,13 @@ def test_a_table_of_exactly_the_schema_is_checked_all_the_same(
 ) -> None:
     given = pa.Table.from_arrays([ids, names], schema=PLAIN)
     with pytest.raises(error) as refused:
-        list(as_row_tables(given, PLAIN, ("id",)))
+        as_row_table(given, PLAIN, ("id",))
     assert refused.value.where == where
 
 
 def test_an_error_counts_rows_from_the_first_of_a_stream() -> None:
     good, bad = rows([1, 2], ["a", "b"], [None, None]), rows([3, None], ["c", "d"], [None, None])
     batches = [*good.to_batches(), *bad.to_batches()]
-    stream = as_row_tables(pa.RecordBatchReader.from_batches(good.schema, batches), SCHEMA, ("id",))
-    assert next(stream).num_rows == 2
+    stream = pa.RecordBatchReader.from_batches(good.schema, batches)
     with pytest.raises(KeyValueError, match="'id' is null in row 3"):
-        next(stream)
+        as_row_table(stream, SCHEMA, ("id",))

@@ -43,7 +43,7 @@ from weir.merge.waves import merge_in_waves
 from weir.read.lookup import KeyRouter, get_rows
 from weir.read.planner import ScanPlanner
 from weir.read.scan import Scan
-from weir.rows import as_row_tables, upsert_batches
+from weir.rows import as_row_table, upsert_batches
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import STRONG, Consistency, ReadSnapshot, SnapshotReader, bounded
 from weir.write.decision.operation import Kind, Operation, Undecided
@@ -223,9 +223,8 @@ def write_invalid(world: World, writer: ShardWriter, shard: UUID) -> None:
     spoilt = world.random.choice(rows)
     spoilt.update(world.random.choice([{"id": None}, {"value": "text"}, {"value": 2**63}, {"other": 1}]))
     try:
-        for table in as_row_tables(rows, SCHEMA, KEY):
-            for batch in upsert_batches(table, ROWS_SCHEMA):
-                writer.submit(batch).result()
+        for batch in upsert_batches(as_row_table(rows, SCHEMA, KEY), ROWS_SCHEMA):
+            writer.submit(batch).result()
     except InputError:
         world.checker.count("invalid writes refused")
     except WeirError as error:

@@ -41,7 +41,7 @@ from weir.format.wal_entry import wal_schema
 from weir.rows import (
     RowInput,
     as_key_table,
-    as_row_tables,
+    as_row_table,
     check_deletable,
     tombstone_batches,
     upsert_batches,
@@ -232,8 +232,8 @@ class RegionWriter:
             Others committed during every attempt.
         """
         schema = wal_schema(self._base.schema)
-        tables = list(as_row_tables(rows, self._base.schema, self._base.primary_key))
-        return self._append([batch for one in tables for batch in upsert_batches(one, schema)])
+        checked = as_row_table(rows, self._base.schema, self._base.primary_key)
+        return self._append(upsert_batches(checked, schema))
 
     def delete(self, keys: RowInput) -> RegionWrite:
         """Delete rows by primary key; see :meth:`upsert`.

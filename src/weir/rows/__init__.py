@@ -5,7 +5,7 @@ Invariant I10: bad input changes nothing; the error names column, row and reason
 
 from weir.rows.changes import (
     OPERATION,
-    as_row_tables,
+    as_row_table,
     change_table,
     check_deletable,
     tombstone_batches,
@@ -18,7 +18,7 @@ __all__ = [
     "OPERATION",
     "RowInput",
     "as_key_table",
-    "as_row_tables",
+    "as_row_table",
     "change_table",
     "check_deletable",
     "pieces",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +23,7 @@ __all__ = [
     "OPERATION_FIELD",
     "PATCH",
     "UPSERT",
-    "as_row_tables",
+    "as_row_table",
     "change_table",
     "check_deletable",
     "operation_names",
@@ -41,16 +41,19 @@ LOOKING_OPERATIONS = pa.array([PATCH, INSERT])
 OPERATION_FIELD = pa.field(OPERATION, pa.string())
 
 
-def as_row_tables(
+def as_row_table(
     data: RowInput, schema: pa.Schema, primary_key: tuple[str, ...], *, first_row: int = 0
-) -> Iterator[pa.Table]:
-    """Yield ``data`` in the table's schema, checked.
-
-    A stream (record batch reader) comes batch by batch, everything else as one table, so that
-    nothing of it is used before all of it has been checked.
+) -> pa.Table:
+    """Return ``data`` in the table's schema, checked.
 
     Parameters
     ----------
+    data : table-like
+        The rows; of a record batch reader, all that it has left.
+    schema : Schema
+        The columns of the table.
+    primary_key : tuple of str
+        Those that are never null.
     first_row : int, default 0
         How many rows of the caller's come before these: errors count from its first.
 
@@ -63,12 +66,7 @@ def as_row_tables(
     KeyValueError
         If a key column is missing or a key is null.
     """
-    if isinstance(data, pa.RecordBatchReader):
-        for batch in data:
-            yield conformed(pa.Table.from_batches([batch]), schema, primary_key, first_row=first_row)
-            first_row += batch.num_rows
-    else:
-        yield conformed(as_table(data, schema, first_row=first_row), schema, primary_key, first_row=first_row)
+    return conformed(as_table(data, schema, first_row=first_row), schema, primary_key, first_row=first_row)
 
 
 def change_table(
@@ -96,7 +94,7 @@ def change_table(
     Raises
     ------
     InputError, SchemaError, KeyValueError
-        As :func:`as_row_tables`; or an operation is another one, or a delete could not be stored.
+        As :func:`as_row_table`; or an operation is another one, or a delete could not be stored.
     """
     whole = pa.Table.from_batches(list(data), data.schema) if isinstance(data, pa.RecordBatchReader) else data
     if not isinstance(whole, pa.Table):
@@ -106,7 +104,7 @@ def change_table(
     if _has_operations(schema) and whole.schema.names.count(OPERATION) == 1:
         deletes = _deletes(whole.column(OPERATION), first_row)
         whole = whole.drop_columns([OPERATION])
-    (rows,) = as_row_tables(whole, schema, primary_key, first_row=first_row)
+    rows = as_row_table(whole, schema, primary_key, first_row=first_row)
     if deletes is None or not pc.any(deletes).as_py():
         deletes = pa.chunked_array([_flags(rows.num_rows, False)])
         return pa.Table.from_arrays([*rows.columns, deletes], schema=wal_schema)

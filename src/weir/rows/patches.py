@@ -44,7 +44,7 @@ def patch_batches(
     Raises
     ------
     InputError, SchemaError, KeyValueError
-        As :func:`weir.rows.changes.as_row_tables`; or nothing is set.
+        As :func:`weir.rows.changes.as_row_table`; or nothing is set.
     """
     first_row = 0
     for part in _parts(data):

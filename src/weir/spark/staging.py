@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from weir.engine import failpoint
 from weir.format.field_ids import without_field_ids
 from weir.format.wal_entry import TOMBSTONE
-from weir.rows import OPERATION, as_row_tables, change_table
+from weir.rows import OPERATION, as_row_table, change_table
 from weir.rows.asked import checked_rows
 from weir.rows.changes import INSERT
 from weir.rows.patches import patch_batches
@@ -181,7 +181,7 @@ class TaskRows:
             return
         rows = self._checked(given.empty_table()).drop_columns([OPERATION])
         if self.looks_as == INSERT:
-            list(as_row_tables(rows, self.schema, self.primary_key))
+            as_row_table(rows, self.schema, self.primary_key)
         else:
             also = self.router.source_columns
             list(patch_batches(rows, self.schema, self.row_schema, self.primary_key, also=also))

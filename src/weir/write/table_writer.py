@@ -18,7 +18,7 @@ from weir.lsm.staged_rows import staged_rows
 from weir.rows import (
     RowInput,
     as_key_table,
-    as_row_tables,
+    as_row_table,
     change_table,
     check_deletable,
     pieces,
@@ -210,8 +210,8 @@ class TableWriter:
         """Return checked rows as batches of log entries, and the columns that they have."""
 
         def made(columns: TableColumns) -> list[pa.RecordBatch]:
-            tables = as_row_tables(data, columns.schema, columns.primary_key, first_row=first_row)
-            return [batch for table in tables for batch in upsert_batches(table, columns.wal_schema)]
+            rows = as_row_table(data, columns.schema, columns.primary_key, first_row=first_row)
+            return upsert_batches(rows, columns.wal_schema)
 
         return self._columns.fitting(made)
 

@@ -14,7 +14,7 @@ from weir.cli.input.rows import BadRow, FileRows, OnBadRow, all_failing, first_f
 from weir.cli.json_text import json_lines
 from weir.errors import InputError, KeyValueError, SchemaError
 from weir.format.newest import newest_rows
-from weir.rows import as_key_table, as_row_tables
+from weir.rows import as_key_table, as_row_table
 
 __all__ = ["DELETE", "UPSERT", "Operations", "RowChecker"]
 
@@ -152,7 +152,7 @@ class RowChecker:
 
     def _rows(self, rows: pa.Table, number_of: RowNumber, file: str) -> pa.Table:
         def conformed(some: pa.Table) -> pa.Table:
-            return next(as_row_tables(some, self.schema, self.primary_key))
+            return as_row_table(some, self.schema, self.primary_key)
 
         self._refuse_nulls(rows, number_of, file)
         return _located(conformed, rows, number_of, file)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import FilterError, InputError, OptionError
-from weir.rows import as_key_table, as_row_tables, check_deletable, tombstone_batches, upsert_batches
+from weir.rows import as_key_table, as_row_table, check_deletable, tombstone_batches, upsert_batches
 from weir.rows.operations import Delete, Insert, OperationInput, Patch, Upsert
 from weir.rows.patches import patch_batches
 from weir.sharding.shard_values import ShardValues
@@ -51,8 +51,7 @@ def _made(asked: OperationInput, columns: TableColumns) -> list[Operation]:
         kind = Kind.UPSERT if isinstance(asked, Upsert) else Kind.INSERT
         return [
             Operation(kind, batch, condition=held)
-            for table in as_row_tables(asked.rows, schema, key)
-            for batch in upsert_batches(table, log_schema)
+            for batch in upsert_batches(as_row_table(asked.rows, schema, key), log_schema)
         ]
     if isinstance(asked, Patch):
         if asked.missing not in ("skip", "insert"):
