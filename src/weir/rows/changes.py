@@ -96,15 +96,13 @@ def change_table(
     InputError, SchemaError, KeyValueError
         As :func:`as_row_table`; or an operation is another one, or a delete could not be stored.
     """
-    whole = pa.Table.from_batches(list(data), data.schema) if isinstance(data, pa.RecordBatchReader) else data
-    if not isinstance(whole, pa.Table):
-        known = schema.append(OPERATION_FIELD) if _has_operations(schema) else schema
-        whole = as_table(whole, known, first_row=first_row)
+    known = schema.append(OPERATION_FIELD) if _has_operations(schema) else schema
+    whole = as_table(data, known, first_row=first_row)
     deletes = None
     if _has_operations(schema) and whole.schema.names.count(OPERATION) == 1:
         deletes = _deletes(whole.column(OPERATION), first_row)
         whole = whole.drop_columns([OPERATION])
-    rows = as_row_table(whole, schema, primary_key, first_row=first_row)
+    rows = conformed(whole, schema, primary_key, first_row=first_row)
     if deletes is None or not pc.any(deletes).as_py():
         deletes = pa.chunked_array([_flags(rows.num_rows, False)])
         return pa.Table.from_arrays([*rows.columns, deletes], schema=wal_schema)

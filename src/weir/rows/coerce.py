@@ -76,6 +76,8 @@ def _pieces(data: Iterator[Any]) -> Iterator[Any]:
 
 def repeatable(data: RowInput) -> RowInput:
     """Return rows or keys so that they can be read more than once: for a stream, all of it."""
+    if isinstance(data, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray, Mapping, Sequence)):
+        return data
     data = collected(data)
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
@@ -85,8 +87,7 @@ def repeatable(data: RowInput) -> RowInput:
         if all(isinstance(part, list) for part in parts):
             return [row for part in parts for row in part]
         return pa.concat_tables([pa.table(part) for part in parts])
-    known = isinstance(data, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray, Mapping, Sequence))
-    if known or type(data).__module__.split(".")[0] == "pandas" or not hasattr(data, "__arrow_c_stream__"):
+    if type(data).__module__.split(".")[0] == "pandas" or not hasattr(data, "__arrow_c_stream__"):
         return data
     return pa.table(data)
 
@@ -106,9 +107,9 @@ def as_table(data: RowInput, schema: pa.Schema, *, first_row: int = 0) -> pa.Tab
     SchemaError
         If they do not make a table, or a value does not fit its column.
     """
-    data = collected(data)
     if isinstance(data, pa.Table):
         return data
+    data = collected(data)
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, pa.StructArray):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from weir.storage.interface import ObjectStore
 from weir.storage.metered import MeteredStore
 
 __all__ = ["CountingStore"]
 
+Asked = TypeVarTuple("Asked")
 Result = TypeVar("Result")
 
 
@@ -69,7 +70,7 @@ class CountingStore(MeteredStore):
         """The store itself: operations on others are not counted here."""
         return self
 
-    def _measured(self, operation: str, ask: Callable[[], Result]) -> Result:
+    def _measured(self, operation: str, ask: Callable[[*Asked], Result], *asked: *Asked) -> Result:
         with self._lock:
             self._counts[operation] += 1
-        return ask()
+        return ask(*asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from weir.engine import tracing
 from weir.engine.context import EngineContext
@@ -13,6 +13,7 @@ from weir.storage.interface import Bytes, ObjectMeta, ObjectStore
 
 __all__ = ["MeteredStore"]
 
+Asked = TypeVarTuple("Asked")
 Result = TypeVar("Result")
 
 _ANSWERS = (ObjectExistsError, ObjectNotFoundError, PreconditionError)
@@ -54,15 +55,15 @@ class MeteredStore(ObjectStore):
         """Show the store."""
         return repr(self._store)
 
-    def _measured(self, operation: str, ask: Callable[[], Result]) -> Result:
+    def _measured(self, operation: str, ask: Callable[[*Asked], Result], *asked: *Asked) -> Result:
         self._requests.add(1.0, operation)
         began = time.perf_counter()
         try:
             begin = tracing.begin
             if begin is None:
-                return ask()
+                return ask(*asked)
             with begin(f"storage.{operation}"):
-                return ask()
+                return ask(*asked)
         except _ANSWERS:
             raise
         except BaseException:
@@ -112,15 +113,15 @@ class MeteredStore(ObjectStore):
 
     def get(self, path: str) -> Bytes:
         """Return the whole object."""
-        return self._measured("get", lambda: self._store.get(path))
+        return self._measured("get", self._store.get, path)
 
     def get_range(self, path: str, start: int, length: int) -> Bytes:
         """Return ``length`` bytes from ``start``; fewer, or none, at the end of the object."""
-        return self._measured("get_range", lambda: self._store.get_range(path, start, length))
+        return self._measured("get_range", self._store.get_range, path, start, length)
 
     def head(self, path: str) -> ObjectMeta | None:
         """Return the metadata of the object, or None if it does not exist."""
-        return self._measured("head", lambda: self._store.head(path))
+        return self._measured("head", self._store.head, path)
 
     def stamp(self, *paths: str) -> Hashable | None:
         """Return that of the store: it takes no request."""
@@ -128,36 +129,36 @@ class MeteredStore(ObjectStore):
 
     def list(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return every object below the directory ``prefix``, at any depth, in path order."""
-        return self._measured("list", lambda: self._store.list(prefix))
+        return self._measured("list", self._store.list, prefix)
 
     def list_first(self, prefix: str) -> Sequence[ObjectMeta]:
         """Return the objects below a directory that are first in path order: as many as come at once."""
-        return self._measured("list", lambda: self._store.list_first(prefix))
+        return self._measured("list", self._store.list_first, prefix)
 
     def list_directories(self, prefix: str) -> Sequence[str]:
         """Return the names (not paths) directly below the directory ``prefix`` that hold objects."""
-        return self._measured("list_directories", lambda: self._store.list_directories(prefix))
+        return self._measured("list_directories", self._store.list_directories, prefix)
 
     def put(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
         """Write or replace the object atomically."""
-        self._measured("put", lambda: self._store.put(path, data))
+        self._measured("put", self._store.put, path, data)
 
     def put_if_absent(self, path: str, data: Bytes | Sequence[Bytes]) -> None:
         """Write the object atomically if it does not exist."""
-        self._measured("put_if_absent", lambda: self._store.put_if_absent(path, data))
+        self._measured("put_if_absent", self._store.put_if_absent, path, data)
 
     def compare_and_swap(self, path: str, data: Bytes | Sequence[Bytes], expected: str) -> str:
         """Replace the object if its version is still ``expected``; return the new version."""
-        return self._measured("compare_and_swap", lambda: self._store.compare_and_swap(path, data, expected))
+        return self._measured("compare_and_swap", self._store.compare_and_swap, path, data, expected)
 
     def copy(self, source: str, target: str) -> None:
         """Write an object that has the content of another."""
-        self._measured("copy", lambda: self._store.copy(source, target))
+        self._measured("copy", self._store.copy, source, target)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; missing ones are ignored."""
-        self._measured("delete", lambda: self._store.delete(paths))
+        self._measured("delete", self._store.delete, paths)
 
     def sync(self, prefix: str) -> None:
         """Make everything below ``prefix`` durable that another library has written there."""
-        self._measured("sync", lambda: self._store.sync(prefix))
+        self._measured("sync", self._store.sync, prefix)

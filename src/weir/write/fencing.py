@@ -90,7 +90,7 @@ class AppendCheck:
             If the manifest cannot be read.
         """
         self._began = self._clock.uptime()
-        if not self._is_uncertain(in_doubt):
+        if not self._is_uncertain(in_doubt, self._began):
             return
         latest = read_latest_manifest(self._store, self._shard_id)
         if latest is not None and latest.writer_epoch > epoch:
@@ -123,7 +123,7 @@ class AppendCheck:
         StorageError
             If the manifest cannot be read; the outcome is then unknown.
         """
-        if self._is_uncertain(in_doubt):
+        if self._is_uncertain(in_doubt, self._clock.uptime()):
             latest = read_latest_manifest(self._store, self._shard_id)
             if latest is not None and latest.replay_after_wal_entry_position >= position:
                 raise FencedError(
@@ -135,8 +135,8 @@ class AppendCheck:
         # The next position was free when this one was: no writer appends beyond a free position.
         self._free_at = self._began
 
-    def _is_uncertain(self, in_doubt: bool) -> bool:
-        return in_doubt or self._clock.uptime() - self._free_at > MAX_UNCERTAIN_SECONDS
+    def _is_uncertain(self, in_doubt: bool, uptime: float) -> bool:
+        return in_doubt or uptime - self._free_at > MAX_UNCERTAIN_SECONDS
 
 
 class Fence:

@@ -76,10 +76,6 @@ class _Counts:
     active: int = 0
     leaving: int = 0
 
-    @property
-    def used(self) -> int:
-        return self.queued + self.active + self.leaving
-
 
 class UnflushedBytes:
     """Counts the memory of rows that are not flushed, and makes writes wait for room.
@@ -140,7 +136,8 @@ class UnflushedBytes:
         """Bytes that are not flushed."""
         if self._collected:
             self._take_back()
-        return self._counts.used
+        counts = self._counts
+        return counts.queued + counts.active + counts.leaving
 
     def _take_back(self) -> None:
         """Count what was collected no more."""
@@ -274,10 +271,11 @@ class UnflushedBytes:
     def _queue_at_once(self, nbytes: int) -> bool:
         """Queue a write if there is enough room without waiting, slowing down or flushing early."""
         with self._lock:
-            if self._turns or self.used + nbytes > _FLUSH_FROM * self._limit:
+            used = self.used + nbytes
+            if self._turns or used > _FLUSH_FROM * self._limit:
                 return False
             self._counts.queued += nbytes
-            self.peak = max(self.peak, self.used)
+            self.peak = max(self.peak, used)
             return True
 
     def _may_queue(self, turn: object, nbytes: int) -> bool:
