@@ -172,6 +172,3 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 """Every type a key may have; ``bool`` is part of a composite key, since alone it makes two rows."""
-
-FEW_KINDS = ("int32", "int64", "uint64", "string", "binary", "string-int32", "uint64-binary-bool")
-"""One of each family, where every one of them would take long."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -313,8 +313,3 @@ def _compare(left: Any, operator: str, right: Any) -> bool:
             ">=": lambda: left >= right,
         }[operator]()
     )
-
-
-def events_in_order(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events by their id."""
-    return sorted(events, key=lambda one: one["event_id"])

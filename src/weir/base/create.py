@@ -89,7 +89,6 @@ def create_base_table(
     *,
     shard_specs: Sequence[ShardSpec] = (),
     initial_data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | None = None,
-    maintained_indexes: Sequence[str] | None = None,
     writer_defaults: Mapping[str, str] | None = None,
     merge_engine: MergeEngine | None = None,
     append: AppendOnly | None = None,
@@ -117,9 +116,6 @@ def create_base_table(
         every shard is made by hand.
     initial_data : Table, RecordBatch or RecordBatchReader, optional
         Rows the table starts with. Of several rows with one key the last wins.
-    maintained_indexes : sequence of str, optional
-        Names of base-table indexes that generations get too. Default: every index there is or will
-        be.
     writer_defaults : mapping of str to str, optional
         Writer options to record with the table.
     merge_engine : MergeEngine, optional
@@ -150,7 +146,7 @@ def create_base_table(
     for field in schema:
         check_new_column(field)
     schema = _marked(schema if merge_engine is None else with_sketches(schema, merge_engine))
-    details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
+    details = _new_details(store, shard_specs, writer_defaults)
     details = with_key_feature(details, schema, primary_key)
     ids, recorded, features = field_ids(schema), dict(details.writer_config_defaults), [*details.features]
     births = dict.fromkeys(ids.values(), FIRST)
@@ -226,7 +222,6 @@ def adopt_base_table(
     primary_key: tuple[str, ...] | None = None,
     *,
     shard_specs: Sequence[ShardSpec] = (),
-    maintained_indexes: Sequence[str] | None = None,
     writer_defaults: Mapping[str, str] | None = None,
     check_keys: bool = True,
 ) -> BaseTable:
@@ -239,7 +234,7 @@ def adopt_base_table(
     primary_key : tuple of str, optional
         Key columns, for a dataset without a primary key: they become not nullable and are marked, which
         cannot be undone. For a dataset with a key it must be that key or omitted.
-    shard_specs, maintained_indexes, writer_defaults
+    shard_specs, writer_defaults
         As for :func:`create_base_table`.
     check_keys : bool, default True
         Whether to read the key columns and make sure that every key is there once.
@@ -262,7 +257,7 @@ def adopt_base_table(
     ConflictError
         Others committed during every attempt.
     """
-    details = _new_details(store, shard_specs, maintained_indexes, writer_defaults)
+    details = _new_details(store, shard_specs, writer_defaults)
     for attempt in range(_MAX_ATTEMPTS):
         wait_for_turn(attempt)
         dataset = open_dataset(store)
@@ -320,7 +315,6 @@ def with_key_feature(details: IndexDetails, schema: pa.Schema, primary_key: Sequ
 def _new_details(
     store: ObjectStore,
     shard_specs: Sequence[ShardSpec],
-    maintained_indexes: Sequence[str] | None,
     writer_defaults: Mapping[str, str] | None,
 ) -> IndexDetails:
     ids = [spec.spec_id for spec in shard_specs]
@@ -332,8 +326,7 @@ def _new_details(
             )
     return IndexDetails(
         shard_specs=tuple(shard_specs),
-        maintained_indexes=tuple(maintained_indexes or ()),
-        maintain_all_indexes=maintained_indexes is None,
+        maintain_all_indexes=True,
         writer_config_defaults={**(writer_defaults or {}), TABLE_ID: str(uuid4()), PLACE: store.uri},
     )
 

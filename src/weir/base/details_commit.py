@@ -33,7 +33,6 @@ def update_details(
     base: BaseTable,
     change: Callable[[IndexDetails], IndexDetails],
     *,
-    index_id: UUID | None = None,
     max_attempts: int = _MAX_ATTEMPTS,
     takes_back_progress: bool = False,
     lacking: Collection[str] = (),
@@ -52,8 +51,6 @@ def update_details(
         Maps the newest details to what should follow them. It is called again after a lost race,
         and raises to give up: whatever it raises passes through. If it returns equal details,
         nothing is committed.
-    index_id : UUID, optional
-        The id for the MemWAL index, if a file under that id belongs to it. Default: a random one.
     max_attempts : int, default 64
         Races to lose before giving up.
     takes_back_progress : bool, default False
@@ -76,12 +73,7 @@ def update_details(
         The table is gone.
     """
     base, version = commit_details(
-        base,
-        change,
-        index_id=index_id,
-        max_attempts=max_attempts,
-        takes_back_progress=takes_back_progress,
-        lacking=lacking,
+        base, change, max_attempts=max_attempts, takes_back_progress=takes_back_progress, lacking=lacking
     )
     return base if version == base.version else base.latest()
 
@@ -101,8 +93,10 @@ def commit_details(
 
     Parameters
     ----------
-    base, change, index_id, max_attempts, takes_back_progress, lacking
+    base, change, max_attempts, takes_back_progress, lacking
         As there.
+    index_id : UUID, optional
+        The id for the MemWAL index, if a file under that id belongs to it. Default: a random one.
     segments : SegmentChange, optional
         A further change to the indexes of ``base`` in the same version: if another commit comes first, there
         is no second attempt.

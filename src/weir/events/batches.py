@@ -61,10 +61,10 @@ class RoutedEvents:
         return of_log + sum(one.flushed.physical_rows for _, all_of in self.staged for one in all_of)
 
 
-def next_tick(table: Table, clock: HybridClock = process_clock) -> int:
+def next_tick(table: Table) -> int:
     """Return a tick above those of all existing events."""
-    clock.observe(highest_above(table, clock.now()))
-    return clock.ticks(1)
+    process_clock.observe(highest_above(table, process_clock.now()))
+    return process_clock.ticks(1)
 
 
 class PartNumbers:

@@ -12,6 +12,8 @@ from weir.errors import QueryError
 __all__ = ["svg_chart", "text_chart"]
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+_MOST_BLOCKS = 50
+_SVG_SIZE = (900, 360)
 _COLORS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4b5563")
 
 
@@ -45,7 +47,7 @@ def _series(table: pa.Table) -> tuple[list[Any], dict[str, list[float | None]]]:
     return buckets, series
 
 
-def text_chart(table: pa.Table, width: int = 50) -> str:
+def text_chart(table: pa.Table) -> str:
     """Return a bar chart as text, with one bar for every bucket and series."""
     buckets, series = _series(table)
     known = [value for line in series.values() for value in line if value is not None]
@@ -54,17 +56,18 @@ def text_chart(table: pa.Table, width: int = 50) -> str:
     for label, values in series.items():
         lines.append(label)
         for bucket, value in zip(buckets, values, strict=True):
-            eighths = 0 if value is None else round(abs(value) / most * width * 8)
+            eighths = 0 if value is None else round(abs(value) / most * _MOST_BLOCKS * 8)
             bar = _BLOCKS[-1] * (eighths // 8) + _BLOCKS[eighths % 8].strip()
             shown = "" if value is None else f"{value:g}"
             lines.append(f"  {bucket:%Y-%m-%d %H:%M} {bar} {shown}".rstrip())
     return "\n".join(lines) if lines else "nothing to draw"
 
 
-def svg_chart(table: pa.Table, width: int = 900, height: int = 360) -> str:
+def svg_chart(table: pa.Table) -> str:
     """Return a line chart as SVG."""
     buckets, series = _series(table)
     left, bottom, top = 70, 40, 20 + 18 * len(series)
+    width, height = _SVG_SIZE
     whole = height + top
     known = [value for line in series.values() for value in line if value is not None]
     low, high = min([0.0, *known]), max([0.0, *known]) or 1.0

@@ -30,7 +30,6 @@ def verify_regions(
     runner: Runner,
     *,
     base_rows: bool = True,
-    reader: WalReader | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport:
     """Check every MemWAL that is not merged, and the base table. Writes nothing.
@@ -43,8 +42,6 @@ def verify_regions(
         Executes the tasks that read the base table.
     base_rows : bool
         Whether to read the rows of the base table too.
-    reader : WalReader, optional
-        Reads the WALs. Default: the form that Weir writes.
     on_progress : callable, optional
         Called with (tasks done, tasks in all).
 
@@ -62,7 +59,7 @@ def verify_regions(
     if view is None:
         raise TableError("the table has been upgraded", where=store.uri, hint="Open it again")
     findings = Findings(store.uri)
-    entries = _check_entries(findings, view, reader or RegionWal(store))
+    entries = _check_entries(findings, view, RegionWal(store))
     _check_order(findings, view.details.mem_wals)
     base = verify_table(base_of(view), runner, base_rows=base_rows, on_progress=on_progress)
     regions = {one.region for one in view.details.mem_wals}

@@ -34,7 +34,7 @@ def recorded_position(store: ObjectStore, shard_id: UUID) -> int:
     return 0 if found is None else found.last_position
 
 
-def entry_lost(store: ObjectStore, shard_id: UUID, position: int, recorded: int, by: str) -> CorruptionError:
+def entry_lost(store: ObjectStore, shard_id: UUID, position: int, recorded: int) -> CorruptionError:
     """Return the error that says that a log ends before a position that it has reached.
 
     Parameters
@@ -42,13 +42,11 @@ def entry_lost(store: ObjectStore, shard_id: UUID, position: int, recorded: int,
     position : int
         The first position that has no entry.
     recorded : int
-        The position that is recorded.
-    by : str
-        What records it: "its lease".
+        The position that its lease records.
     """
     return CorruptionError(
-        f"the log of shard {shard_id} has no entry at position {position}, but {by} says that it has reached "
-        f"{recorded}",
+        f"the log of shard {shard_id} has no entry at position {position}, but its lease says that it has "
+        f"reached {recorded}",
         where=f"{store.uri}/{layout.wal_path(shard_id, position)} (position {position})",
         hint="Acknowledged rows are gone: restore the entry from a backup. To continue without them, open a "
         "writer with takeover=True",

@@ -105,15 +105,6 @@ class DatasetTask:
         wanted = set(self.fragments)
         return [one for one in self.source.opened().get_fragments() if one.fragment_id in wanted]
 
-    def _scanner(self, limit: int | None) -> lance.LanceScanner:
-        dataset = self.source.opened()
-        return dataset.scanner(
-            columns=asked_columns(dataset, self.columns),
-            with_row_id=not self.columns,
-            row_addr_blocklist=self.mask.serialized,
-            **self._options(limit),
-        )
-
     def _options(self, limit: int | None) -> dict[str, Any]:
         return {
             "filter": self.filter,
@@ -360,7 +351,14 @@ class DatasetTask:
         with reading(self.label, self.source.uri, self.filter):
             if self._reads_dead_rows:
                 return _count(self._live_rows(()))
-            return int(self._scanner(None).count_rows())
+            dataset = self.source.opened()
+            scanner = dataset.scanner(
+                columns=asked_columns(dataset, self.columns),
+                with_row_id=not self.columns,
+                row_addr_blocklist=self.mask.serialized,
+                **self._options(None),
+            )
+            return int(scanner.count_rows())
 
     def describe(self) -> str:
         """Return one line for people."""

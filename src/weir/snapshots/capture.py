@@ -377,7 +377,7 @@ class SnapshotCapture:
             manifest = newest.get(shard_id)
             covered = 0 if manifest is None else manifest.replay_after_wal_entry_position
             if max(position, covered) < recorded:
-                raise entry_lost(self._store, shard_id, position + 1, recorded, "its lease")
+                raise entry_lost(self._store, shard_id, position + 1, recorded)
 
     def _was_collected(self, newest: Mapping[UUID, ShardManifest], positions: Mapping[UUID, int]) -> bool:
         """Whether a log looked shorter than it is because garbage collection had passed its entries.

@@ -367,7 +367,7 @@ class ShardReader:
                 return self._begun(manifest, recorded)
             newer = read_latest_manifest(self._store, self._shard_id, known=manifest)
             if newer is None or newer.replay_after_wal_entry_position <= last:
-                raise entry_lost(self._store, self._shard_id, last + 1, recorded, "its lease")
+                raise entry_lost(self._store, self._shard_id, last + 1, recorded)
             # They were flushed, merged and collected since the manifest was read.
             return self._begun(newer)
         view = ShardView(manifest, self._runs(unflushed(manifest, entries), ()), last)

@@ -299,7 +299,7 @@ class _EpochClaim:
         if self.lease is None or self._lease_terms is None or last >= self.lease.last_position:
             return
         _refuse_if_overtaken(self._store, manifest, self._wal.where(last + 1))
-        error = entry_lost(self._store, self._shard_id, last + 1, self.lease.last_position, "its lease")
+        error = entry_lost(self._store, self._shard_id, last + 1, self.lease.last_position)
         if not self._lease_terms.takeover:
             raise error
         _log.warning("shard.entries_lost", shard=str(self._shard_id), position=last + 1, error=str(error))

@@ -82,12 +82,12 @@ class ClosedQuotes(io.BufferedIOBase):
             end = len(self._held)
         self._pass_on(end)
 
-    def _end_of_whole_rows(self, start: int = 0) -> int:
+    def _end_of_whole_rows(self) -> int:
         """Return where the first row begins that is not there as a whole."""
-        if self._held.find(b'"', start) < 0:
-            return max(self._held.rfind(b"\n", start), self._held.rfind(b"\r", start)) + 1 or start
-        found = self._whole_rows.match(self._held, start)
-        return start if found is None else found.end()
+        if b'"' not in self._held:
+            return max(self._held.rfind(b"\n"), self._held.rfind(b"\r")) + 1
+        found = self._whole_rows.match(self._held)
+        return 0 if found is None else found.end()
 
     def _open_quote(self, start: int) -> int | None:
         """Return where a quote opens that is not closed, in the row that begins there; None if none does."""

@@ -97,9 +97,7 @@ def scan_parts(plan: ScanPlan, rows: int = _ROWS) -> list[ScanTask]:
     return parts
 
 
-def run_query_by_parts(
-    plan: QueryPlan, clock: HybridClock, runner: QueryRunner, rows: int = _ROWS
-) -> pa.Table:
+def run_query_by_parts(plan: QueryPlan, clock: HybridClock, runner: QueryRunner) -> pa.Table:
     """Return the result of a query whose parts a runner runs.
 
     Parameters
@@ -110,12 +108,10 @@ def run_query_by_parts(
         Observes the events that are read.
     runner : QueryRunner
         Runs the parts.
-    rows : int
-        Rows of the base table after which a part ends.
     """
     scan = plan.read.scan().plan()
     portable = replace(plan, read=replace(plan.read, table=None))  # type: ignore[arg-type]
-    tasks = [QueryPart(portable, task, scan.schema) for task in scan_parts(scan, rows)]
+    tasks = [QueryPart(portable, task, scan.schema) for task in scan_parts(scan)]
     answers = list(runner.run(run_part, tasks))
     for answer in answers:
         if answer.newest:
@@ -219,11 +215,11 @@ def run_fresh_part(part: FreshPart) -> Fresh:
     return fresh_of(part.part.plan, _rows(part.part.task, part.part.columns), part.after)
 
 
-def fresh_by_parts(plan: QueryPlan, after: Cursor, runner: QueryRunner, rows: int = _ROWS) -> Fresh:
+def fresh_by_parts(plan: QueryPlan, after: Cursor, runner: QueryRunner) -> Fresh:
     """Return the events after a cursor, part by part."""
     scan = plan.read.scan(after).plan()
     portable = replace(plan, read=replace(plan.read, table=None))  # type: ignore[arg-type]
-    parts = [FreshPart(QueryPart(portable, task, scan.schema), after) for task in scan_parts(scan, rows)]
+    parts = [FreshPart(QueryPart(portable, task, scan.schema), after) for task in scan_parts(scan)]
     found = [fresh_of(plan, scan.schema.empty_table(), after), *runner.run(run_fresh_part, parts)]
     tables = [one.table for one in found]
     table = pa.concat_tables(tables) if plan.grouping is None else merged_states(plan.grouping, tables)
@@ -273,11 +269,9 @@ def replay_parts(plan: ReplayPlan, rows: int | None = None, after: Cursor | None
     return [ReplayPart(portable, task, scan.schema) for task in scan_parts(scan, rows or _ROWS)]
 
 
-def run_replay_by_parts(
-    plan: ReplayPlan, clock: HybridClock, runner: QueryRunner, rows: int = _ROWS
-) -> pa.Table:
+def run_replay_by_parts(plan: ReplayPlan, clock: HybridClock, runner: QueryRunner) -> pa.Table:
     """Return the events of a replay, in id order, with parts run by a runner."""
-    found = [plan.schema.empty_table(), *runner.run(run_replay_part, replay_parts(plan, rows))]
+    found = [plan.schema.empty_table(), *runner.run(run_replay_part, replay_parts(plan))]
     table = pa.concat_tables(found).sort_by("event_id")
     observe(clock, table.column("event_id"))
     return table

@@ -50,7 +50,7 @@ class LeaseTerms:
     on_restore: Callable[[], None] | None = None
 
 
-def lease_state(found: Lease | None, clock: Clock = SYSTEM_CLOCK) -> str:
+def lease_state(found: Lease | None) -> str:
     """Return the state of a lease as text.
 
     Returns
@@ -65,7 +65,7 @@ def lease_state(found: Lease | None, clock: Clock = SYSTEM_CLOCK) -> str:
         return "released"
     if is_certainly_dead(found.holder):
         return "abandoned"
-    return "held" if clock.now() < found.expires_at else "expired"
+    return "held" if SYSTEM_CLOCK.now() < found.expires_at else "expired"
 
 
 def is_free(store: ObjectStore, found: Lease, terms: LeaseTerms) -> bool:
