@@ -15,8 +15,8 @@ from weir.events.store import EventStore
 from weir.events.writer import EventWriter
 from weir.format.source import Source
 from weir.spark.event_options import EventWriteOptions
+from weir.spark.kept_pool import MOST_KEPT, KeptPool, close_quietly
 from weir.spark.write_options import MAX_TAIL_ENTRIES
-from weir.spark.writer_pool import MOST_KEPT, WriterPool, close_quietly
 
 __all__ = ["KeptEventWriters", "process_event_writers"]
 
@@ -48,7 +48,7 @@ class KeptEventWriters:
     """
 
     def __init__(self, most: int = MOST_KEPT) -> None:
-        self._pool: WriterPool[_Kept] = WriterPool(most)
+        self._pool: KeptPool[_Kept] = KeptPool(most, close_quietly)
 
     def ingest(
         self, store: EventStore, options: EventWriteOptions, events: RoutedEvents, source: Source

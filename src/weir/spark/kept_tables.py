@@ -7,16 +7,14 @@ whether there is a newer version.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weir.spark.kept_pool import MOST_KEPT, KeptPool
 from weir.spark.options import TableLocation
 from weir.table.table import Table
 
 __all__ = ["KeptTables", "process_tables"]
-
-_MOST_KEPT = 8
 
 
 class KeptTables:
@@ -28,10 +26,8 @@ class KeptTables:
         How many to keep: the most recently used ones.
     """
 
-    def __init__(self, most: int = _MOST_KEPT) -> None:
-        self._most = most
-        self._kept: dict[Hashable, Table] = {}
-        self._lock = threading.Lock()
+    def __init__(self, most: int = MOST_KEPT) -> None:
+        self._pool: KeptPool[Table] = KeptPool(most)
 
     def newest(self, location: TableLocation, *, fsync: bool) -> Table:
         """Return the table at a location, at its newest version.
@@ -49,16 +45,10 @@ class KeptTables:
             If there is no table.
         """
         key = (location.uri, frozenset(location.storage_options.items()), fsync)
-        with self._lock:
-            table = self._kept.pop(key, None)
-        if table is None or not _is_there_still(table):
-            table = location.open(fsync=fsync)
+        table = self._pool.take(key, _is_there_still) or location.open(fsync=fsync)
         # A table without an id cannot be told from a later one at its place.
         if table.internals.base.has_id:
-            with self._lock:
-                self._kept[key] = table
-                for surplus in list(self._kept)[: -self._most]:
-                    del self._kept[surplus]
+            self._pool.keep(key, table)
         return table
 
     @contextmanager
@@ -67,8 +57,7 @@ class KeptTables:
         try:
             yield
         except BaseException:
-            with self._lock:
-                self._kept = {key: kept for key, kept in self._kept.items() if kept is not table}
+            self._pool.forget(table)
             raise
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from weir.errors import FencedError
+from weir.spark.kept_pool import MOST_KEPT, KeptPool, close_quietly
 from weir.spark.write_options import WriteOptions
-from weir.spark.writer_pool import MOST_KEPT, WriterPool
 from weir.table.table import Table
 from weir.write.table_writer import TableWriter
 
@@ -66,7 +66,7 @@ class KeptWriters:
     """
 
     def __init__(self, most: int = MOST_KEPT) -> None:
-        self._pool: WriterPool[_Kept] = WriterPool(most)
+        self._pool: KeptPool[_Kept] = KeptPool(most, close_quietly)
 
     def run(
         self,
