@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -35,10 +36,13 @@ from weir.maintenance.verification.finding import Finding, Findings
 from weir.maintenance.verification.isolation import isolated
 from weir.maintenance.verification.objects import file_of, get_or_none, read_many
 from weir.snapshots.roots import Root, snapshot_root, tag_root
+from weir.storage.interface import ObjectStore
 
 __all__ = ["BaseRowsCheck", "WholeTable", "check_base_rows", "check_whole"]
 
 _VERSION_HINT = "latest_version_hint.json"
+
+Held = TypeVar("Held")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,47 +238,38 @@ def _roots(base: BaseTable, findings: Findings) -> list[tuple[str, Root, Snapsho
     store = base.store
     now = datetime.now(UTC)
     found: list[tuple[str, Root, SnapshotToken]] = []
-    paths = [one.path for one in store.list(SNAPSHOTS)]
-    for path, data in read_many(store, paths):
-        if data is None:
-            continue
-        try:
-            pin = snapshot_pin.decode(data, where=path)
-        except CorruptionError as error:
-            findings.error("pin.unreadable", path, error.message)
-            continue
+    for path, pin in _decoded(store, SNAPSHOTS, snapshot_pin.decode, "pin.unreadable", findings):
         if path != snapshot_pin.pin_path(str(pin.token.pin)):
             findings.error("pin.name", path, f"the object holds the pin {pin.token.pin}")
         elif _is_of_table(base, pin.token, path, findings) and pin.expires_at > now:
             found.append((path, snapshot_root(pin), pin.token))
-    paths = [one.path for one in store.list(CONSUMERS)]
-    for path, data in read_many(store, paths):
-        if data is None:
-            continue
-        try:
-            consumer = feed_consumer.decode(data, where=path)
-        except CorruptionError as error:
-            findings.error("consumer.unreadable", file_of(store, path), error.message)
-            continue
+    for path, consumer in _decoded(store, CONSUMERS, feed_consumer.decode, "consumer.unreadable", findings):
         if path != f"{CONSUMERS}/{consumer.name}.json":
             findings.error("consumer.name", path, f"the object holds the consumer {consumer.name[:100]!r}")
         else:
             _is_of_table(base, consumer.token, path, findings)
-    paths = [one.path for one in store.list(TAGS)]
-    for path, data in read_many(store, paths):
-        if data is None:
-            continue
-        try:
-            named = tag.decode(data, where=path)
-        except CorruptionError as error:
-            findings.error("tag.unreadable", path, error.message)
-            continue
+    for path, named in _decoded(store, TAGS, tag.decode, "tag.unreadable", findings):
         if path != tag.tag_path(named.name):
             findings.error("tag.name", path, f"the object holds the tag {named.name!r}")
         elif _is_of_table(base, named.token, path, findings):
             found.append((path, tag_root(named), named.token))
     _check_versions(base, found, findings)
     return found
+
+
+def _decoded(
+    store: ObjectStore, directory: str, decode: Callable[..., Held], check: str, findings: Findings
+) -> Iterator[tuple[str, Held]]:
+    """Yield the objects of a directory that can be read, with their paths; report the others."""
+    for path, data in read_many(store, [one.path for one in store.list(directory)]):
+        if data is None:
+            continue
+        try:
+            held = decode(data, where=path)
+        except CorruptionError as error:
+            findings.error(check, file_of(store, path), error.message)
+        else:
+            yield path, held
 
 
 def _is_of_table(base: BaseTable, token: SnapshotToken, path: str, findings: Findings) -> bool:
