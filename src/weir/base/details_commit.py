@@ -146,16 +146,12 @@ def commit_details(
                 return base, base.version
             # The library, which builds the version, has recorded in it how far an index has come, as it
             # does when a compaction has made it forget that. It will not do so a second time.
-            change, index_id = partial(_carried_over, older=changed), None
+            change, index_id = partial(carry_over, older=changed), None
     raise ConflictError(
         f"the table changed during each of {max_attempts} attempts to update its MemWAL index",
         where=base.uri,
         hint="Run fewer services on the table at once",
     )
-
-
-def _carried_over(details: IndexDetails, *, older: IndexDetails) -> IndexDetails:
-    return carry_over(details, older)
 
 
 def note_unknown_fields(base: BaseTable) -> BaseTable:

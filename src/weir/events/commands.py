@@ -141,16 +141,12 @@ class CommandRunner:
         writer = self._store._writer_of_commands()
         try:
             given = [(one.type.text, one.payload, bound_instant(one.at)) for one in events]
-            micros = [(kind, payload, None if at is None else _exact(at)) for kind, payload, at in given]
+            micros = [(kind, payload, None if at is None else from_micros(at)) for kind, payload, at in given]
             return writer.append_all(first.context.text, micros, first.expected, once=once)
         except QueryError:
             raise
         except InputError as error:
             raise failure(error.message, first.type.place, error.hint) from None
-
-
-def _exact(micros: int) -> Any:
-    return from_micros(micros)
 
 
 def compared(left: Result, right: Result, command: tree.Compare) -> Result:

@@ -68,7 +68,7 @@ class KeptWriter:
                 return self._write(write)
             except LeaseHeldError:
                 # Another table object of this process may keep it.
-                if not _release(self.where, but=self):
+                if not release_kept(self.where, but=self):
                     left = give_up - time.monotonic()
                     if left <= 0:
                         raise
@@ -138,11 +138,15 @@ class KeptWriter:
         return True
 
 
-def release_kept(where: str) -> None:
-    """Release the shards of a table that kept writers of this process hold."""
-    _release(where)
+def release_kept(where: str, but: KeptWriter | None = None) -> bool:
+    """Release the shards of a table that kept writers of this process hold; return whether any did.
 
-
-def _release(where: str, but: KeptWriter | None = None) -> bool:
+    Parameters
+    ----------
+    where : str
+        The table.
+    but : KeptWriter, optional
+        One that keeps its shards.
+    """
     let_go = [one.let_go() for one in _living.all() if one.where == where and one is not but]
     return any(let_go)
