@@ -268,7 +268,7 @@ def source_files() -> list[str]:
 
 def test_every_log_event_is_listed() -> None:
     logged = {name for text in source_files() for name in re.findall(r'_log\.\w+\(\s*"([\w.]+)"', text)}
-    assert set(cells("docs/guides/operating.md", "## Log events")) == logged
+    assert set(cells("docs/reference/log-events.md", "## The events")) == logged
 
 
 def test_every_failpoint_is_in_the_failure_model() -> None:
