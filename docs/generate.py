@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
@@ -194,7 +195,8 @@ def _class(kind: type, level: str = "##", *, is_called: bool = False, methods: b
     parts = [f"{level} `{kind.__name__}`", documented.summary]
     properties = [(n, m) for n, m in _members(kind) if isinstance(m, property)]
     if is_called:
-        parts.insert(1, f"```text\n{_signature(f'weir.{kind.__name__}', kind)}\n```")
+        name = kind.__name__ if kind.__module__.startswith("weir.spark") else f"weir.{kind.__name__}"
+        parts.insert(1, f"```text\n{_signature(name, kind)}\n```")
         parts.append(_table(["parameter", "meaning"], documented.parameters))
     elif is_dataclass(kind):
         parts.append(_table(["field", "meaning"], documented.parameters))
@@ -272,6 +274,50 @@ def _event_store() -> str:
             *(_function(f"weir.events.{one.__name__}", one, "##") for one in functions),
             *map(_class, kinds),
             *(_class(one, methods=one is events.Result) for one in results),
+        ]
+    )
+
+
+def _spark() -> str:
+    # Here, as most pages need no Spark.
+    from weir.spark import SparkRunner, cluster_by_shard, lookup_join, register, sql
+
+    functions = (register, sql, cluster_by_shard, lookup_join)
+    shown = [_function(f"weir.spark.{one.__name__}", one, "###") for one in functions]
+    return "\n\n".join([*shown, _class(SparkRunner, "###", is_called=True, methods=False)])
+
+
+def _pipeline_file() -> str:
+    from weir.spark.pipeline import pipeline_file
+
+    before, _, after = (inspect.getdoc(pipeline_file) or "").partition("\n\nDurations")
+    block = textwrap.dedent(before.partition("::\n\n")[2])
+    return f"```text\n{block}\n```\n\n{_markdown('Durations' + after)}"
+
+
+def _pipeline() -> str:
+    from weir.spark import pipeline
+
+    settings = (
+        pipeline.FormatSource,
+        pipeline.ValueFormat,
+        pipeline.CallableSource,
+        pipeline.TargetTable,
+        pipeline.TargetEvents,
+        pipeline.Services,
+        pipeline.Metrics,
+        pipeline.Quarantine,
+        pipeline.PipelineCheck,
+        pipeline.PipelineSummary,
+        pipeline.MetricsSample,
+        pipeline.PipelineState,
+    )
+    functions = (pipeline.read_pipeline_file, pipeline.pipeline_state)
+    return "\n\n".join(
+        [
+            _class(pipeline.Pipeline, "###"),
+            *(_class(one, "###", methods=False) for one in settings),
+            *(_function(f"weir.spark.pipeline.{one.__name__}", one, "###") for one in functions),
         ]
     )
 
@@ -460,6 +506,9 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "writer": lambda: _class(TableWriter),
     "reads": _reads,
     "event-store": _event_store,
+    "spark": _spark,
+    "pipeline-file": _pipeline_file,
+    "pipeline": _pipeline,
     "changes": _changes,
     "results": _results,
     "writer-options": _writer_options,
