@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from weir.cli.base64_text import decode_base64, encode_base64
-from weir.schema.list_cast import cast_array
+from weir.schema.list_cast import cast_array, infinities
 from weir.schema.uuid_text import texts_of_uuids, uuids_of_texts
 
 __all__ = ["from_json_type", "json_column", "json_lines", "json_type", "parse_json_column"]
@@ -68,8 +68,9 @@ def json_column(column: pa.Array) -> pa.Array:
 def json_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type as which JSON values of a column are read before :func:`from_json_type`."""
     types = pa.types
-    if types.is_float16(data_type):
-        return pa.float32()
+    if types.is_floating(data_type):
+        # As a narrower one, what is too large would be read as infinite.
+        return pa.float64()
     if types.is_date(data_type) or types.is_time(data_type) or _is_binary(data_type):
         return pa.string()
     if isinstance(data_type, pa.UuidType):
@@ -121,13 +122,19 @@ def from_json_type(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         )
         return _map(rebuilt, data_type) if types.is_map(data_type) else cast_array(rebuilt, data_type)
     if types.is_struct(data_type):
+        unknown = {field.name for field in column.type} - {field.name for field in data_type}
+        if unknown:
+            raise pa.ArrowInvalid(f"there is no field {min(unknown)!r}")
         children = [
             from_json_type(child, field.type)
             for child, field in zip(column.flatten(), data_type, strict=True)
         ]
         _refuse_null_children(children, column, data_type)
         return pa.StructArray.from_arrays(children, fields=list(data_type), mask=column.is_null())
-    return column.cast(data_type)
+    fitted = column.cast(data_type)
+    if infinities(fitted) > infinities(column):
+        raise pa.ArrowInvalid("a number is too large")
+    return fitted
 
 
 def parse_json_column(column: pa.Array, data_type: pa.DataType) -> pa.Array:

@@ -185,6 +185,37 @@ def test_a_bad_line_is_named(line: str, said: str) -> None:
     assert str(caught.value.where).startswith("f.jsonl, row 6")
 
 
+def test_an_unknown_field_in_a_struct_of_json_is_named_with_its_row() -> None:
+    schema = pa.schema([("id", pa.int64()), ("more", pa.struct([("a", pa.int8()), ("day", pa.date32())]))])
+    good = '{"id": 0, "more": {"a": 1, "day": "2026-01-01"}}\n'
+    with pytest.raises(SchemaError, match=r"does not fit column 'more'.*\"zz\": 2") as caught:
+        _json(good * 2 + '{"id": 1, "more": {"a": 1, "zz": 2}}\n' + good, schema)
+    assert caught.value.where == "f.jsonl, row 3, column 'more'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.float16(), "65504", "70000"),
+        (pa.float32(), "1e38", "1e39"),
+        (pa.list_(pa.float32(), 2), "[1, 2]", "[1, 1e39]"),
+    ],
+    ids=str,
+)
+def test_numbers_that_are_too_large_are_refused_and_infinite_ones_are_not(
+    kind: pa.DataType, good: str, bad: str
+) -> None:
+    schema = pa.schema([("x", kind)])
+    with pytest.raises(SchemaError, match="does not fit column 'x'") as caught:
+        _json(f'{{"x": {good}}}\n{{"x": {bad}}}\n', schema)
+    assert caught.value.where == "f.jsonl, row 2, column 'x'"
+    with pytest.raises(SchemaError, match="does not fit column 'x'") as caught:
+        _csv(f'x\n"{good}"\n"{bad}"\n', schema)
+    assert caught.value.where == "f.csv, row 2, column 'x'"
+    if not pa.types.is_nested(kind):
+        assert _csv("x\ninf\n", schema)["x"].to_pylist() == [float("inf")]
+
+
 def test_an_unknown_column_of_json_is_named_with_its_first_row() -> None:
     with pytest.raises(SchemaError, match="no column 'zz'") as caught:
         _json('{"id": 0}\n{"id": 1, "zz": 2}\n', pa.schema([("id", pa.int64())]))

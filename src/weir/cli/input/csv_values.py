@@ -36,8 +36,9 @@ def convert_options(request: ReadRequest, types: Mapping[str, pa.DataType]) -> p
 def read_type(kind: pa.DataType) -> pa.DataType:
     """Return the type as which the CSV reader is to read a column; text if it cannot read its type."""
     types = pa.types
-    if types.is_float16(kind):
-        return pa.float32()
+    if types.is_floating(kind):
+        # As a narrower one, what is too large would be read as infinite.
+        return pa.float64()
     if types.is_dictionary(kind):
         return read_type(kind.value_type)
     if types.is_nested(kind) or types.is_decimal256(kind) or _is_binary(kind):
@@ -83,7 +84,7 @@ def _converted(column: pa.Array, field: pa.Field, name: str, first_row: int) -> 
 def _conversion(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     if pa.types.is_nested(kind):
         return lambda column: parse_json_column(column, kind)
-    if _is_binary(kind):
+    if _is_binary(kind) or pa.types.is_floating(kind):
         return lambda column: from_json_type(column, kind)
     if isinstance(kind, pa.BaseExtensionType):
         stored = _conversion(kind.storage_type)

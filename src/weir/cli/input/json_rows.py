@@ -161,7 +161,7 @@ def _located(
     """Find the line and the column that cannot be read, now that we know there is one."""
 
     def works(start: int, stop: int) -> bool:
-        return _can_read(lines[start:stop], request.schema)
+        return _can_read(lines[start:stop], request.schema, _others(request))
 
     row = first_failing(len(lines), works)
     line = lines[row]
@@ -175,8 +175,11 @@ def _located(
             where=row_place(name, first_row + row),
             hint='Write one object per line: {"id": 1, "name": "Ada"}',
         )
-    for field in request.schema:
-        if not _can_read([line], pa.schema([field])):
+    # Only if a field is unknown inside of a struct, what is inferred matters.
+    tried = [(field, "ignore") for field in request.schema]
+    tried += [(field, _others(request)) for field in request.schema if field.type.num_fields]
+    for field, others in tried:
+        if not _can_read([line], pa.schema([field]), others):
             shown = json.dumps(value.get(field.name), ensure_ascii=False)
             if len(shown) > _SHOWN_CHARACTERS:
                 shown = shown[:_SHOWN_CHARACTERS] + "..."
@@ -184,9 +187,9 @@ def _located(
     return InputError(f"this cannot be read: {error}", where=row_place(name, first_row + row))
 
 
-def _can_read(lines: list[bytes], schema: pa.Schema) -> bool:
+def _can_read(lines: list[bytes], schema: pa.Schema, others: str) -> bool:
     try:
-        _read(lines, schema, others="ignore")
+        _read(lines, schema, others=others)
     except pa.ArrowInvalid:
         return False
     return True
