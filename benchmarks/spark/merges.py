@@ -39,6 +39,10 @@ _DELETED_SHARE = 20
 """Two of so many keys are deletes: one that the base table has, and one that it lacks."""
 _CHUNK_ROWS = 250_000
 _MASTER = "local-cluster[{workers},1,2048]"
+_WARM_UP_JOBS = 20
+"""For every merge that is not timed. Until Java has compiled what Spark runs, its compilers take nearly as
+much processor time as a merge: one worker leaves a processor to them, two do not.
+"""
 
 _SCHEMA = pa.schema(
     [
@@ -58,7 +62,7 @@ def run(context: Context) -> Result:
         for name, divided in ((_LIBRARY, False), (_DIVIDED, True)):
             bench.merge(name, ThreadRunner(), divided=divided)
     for workers, name in _WORKERS.items():
-        with _session(context.directory, workers) as runner:
+        with _session(context.directory, workers, _WARM_UP_JOBS * context.scale.spark.warm_up) as runner:
             for _ in range(context.scale.spark.warm_up):
                 bench.merge(f"{name}, warming up", runner, divided=True, is_timed=False)
             for _ in range(context.scale.spark.rounds):
@@ -73,6 +77,8 @@ def run(context: Context) -> Result:
             "merge_insert: the library's, one commit after the other; in-process: divided into tasks for two "
             f"threads; workers: {_MASTER.format(workers='N')}, whose executors have one core each",
             "the merge with everything that belongs to it: extending the key index, publishing the shards",
+            f"before them, {_WARM_UP_JOBS * context.scale.spark.warm_up} jobs of empty tasks, as many for "
+            "each executor, and merges that are not timed: Java compiles what it runs",
             f"load {os.getloadavg()[0]:.1f} at the end",
         ),
         (
@@ -138,8 +144,8 @@ class _Bench:
 
 
 @contextmanager
-def _session(directory: Path, workers: int) -> Iterator[Runner]:
-    """Yield a runner on executors whose Python workers have started."""
+def _session(directory: Path, workers: int, jobs: int) -> Iterator[Runner]:
+    """Yield a runner on executors whose Python workers have started, and which have run some jobs."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {
         "spark.ui.enabled": "false",
@@ -159,9 +165,9 @@ def _session(directory: Path, workers: int) -> Iterator[Runner]:
 
     spark = start_session(_MASTER.format(workers=workers), "weir benchmarks", settings)
     try:
-        runner = SparkRunner(spark)
-        for _ in range(3):
-            list(runner.run(load_merges, range(4)))
+        runner = SparkRunner(spark).in_one_go()
+        for _ in range(3 + jobs):
+            list(runner.run(load_merges, range(_SHARDS * workers)))
         yield runner
     finally:
         spark.stop()
