@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -124,3 +125,21 @@ def progress(base: BaseTable, shard_id: UUID) -> int:
 def new_shard() -> UUID:
     """Return the id of a shard nobody has used."""
     return uuid4()
+
+
+def together(*work: Callable[[], None]) -> None:
+    """Run some functions at once, each in a thread of its own; none of them fails."""
+    failures: list[BaseException] = []
+
+    def guarded(one: Callable[[], None]) -> None:
+        try:
+            one()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(one,)) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures

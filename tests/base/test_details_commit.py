@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from uuid import UUID
 import lance
 import pytest
 from lance import CompactedSsTable
-from tests.base.table_kit import SCHEMA, new_shard, new_table, table_of
+from tests.base.table_kit import SCHEMA, new_shard, new_table, table_of, together
 from tests.crashes import start, wait_for
 
 from weir.base import details_commit
@@ -41,23 +40,6 @@ def library_merge(base: BaseTable, shard: UUID, generation: int) -> None:
     builder = lance.dataset(base.uri).merge_insert(["id"]).use_index(False)
     builder = builder.when_matched_update_all().when_not_matched_insert_all()
     builder.mark_sstables_as_compacted([CompactedSsTable(str(shard), generation)]).execute(row)
-
-
-def run_together(*work: Callable[[], None]) -> None:
-    failures: list[BaseException] = []
-
-    def guarded(one: Callable[[], None]) -> None:
-        try:
-            one()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(one,)) for one in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
 
 
 def test_a_change_is_committed_and_the_rest_stays(tmp_path: Path) -> None:
@@ -210,7 +192,7 @@ def test_many_threads_and_merges_lose_nothing(tmp_path: Path) -> None:
             builder = builder.when_matched_update_all().when_not_matched_insert_all()
             builder.mark_sstables_as_compacted([CompactedSsTable(str(shard), generation)]).execute(row)
 
-    run_together(
+    together(
         *(lambda number=number: update(number) for number in range(updaters)),
         *(lambda shard=shard, at=at: merge(shard, at * 100) for at, shard in enumerate(shards)),
     )

@@ -39,6 +39,19 @@ def mem_wal(region: str, generation: int, state: MemWalState, **more: Any) -> Me
     return replace(made, **more)
 
 
+BASE: list[Row] = [(1, "a"), (2, "b"), (3, "c")]
+MEM_WALS: list[tuple[MemWal, list[list[Row]]]] = [
+    # Merged: what its WAL says is older than the base table.
+    (mem_wal("eu", 0, MemWalState.MERGED), [[(1, "too old")]]),
+    (mem_wal("eu", 1, MemWalState.FLUSHED), [[(1, "A"), (4, "d")], [(4, "D")]]),
+    (mem_wal("eu", 2, MemWalState.SEALED), [[(1, None)], [(5, "e")]]),
+    (mem_wal("eu", 3, MemWalState.OPEN), [[(5, "E")]]),
+    (mem_wal("us", 0, MemWalState.OPEN), [[(2, None), (9, "i")]]),
+]
+EXPECTED = {3: "c", 4: "D", 5: "E", 9: "i"}
+"""What is in such a table with such MemWALs."""
+
+
 def rows_of(base: BaseTable, rows: Sequence[Row]) -> pa.Table:
     """Return rows as an entry has them."""
     columns = [[key for key, _ in rows], [value for _, value in rows], [value is None for _, value in rows]]

@@ -9,7 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.first_index.kit import Row, files, first_table, mem_wal, publish, rows_in, rows_of
+from tests.first_index.kit import (
+    BASE,
+    EXPECTED,
+    MEM_WALS,
+    files,
+    first_table,
+    mem_wal,
+    publish,
+    rows_in,
+    rows_of,
+)
 
 import weir
 from weir.base.create import create_base_table
@@ -25,16 +35,6 @@ from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
 
 OPEN, SEALED, FLUSHED, MERGED = MemWalState
-BASE = [(1, "a"), (2, "b"), (3, "c")]
-MEM_WALS: list[tuple[MemWal, list[list[Row]]]] = [
-    # Merged: what its WAL says is older than the base table.
-    (mem_wal("eu", 0, MERGED), [[(1, "too old")]]),
-    (mem_wal("eu", 1, FLUSHED), [[(1, "A"), (4, "d")], [(4, "D")]]),
-    (mem_wal("eu", 2, SEALED), [[(1, None)], [(5, "e")]]),
-    (mem_wal("eu", 3, OPEN), [[(5, "E")]]),
-    (mem_wal("us", 0, OPEN), [[(2, None), (9, "i")]]),
-]
-EXPECTED = {3: "c", 4: "D", 5: "E", 9: "i"}
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 from tests.crashes import kill_at
-from tests.first_index.kit import Row, files, first_table, mem_wal, publish, rows_in
+from tests.first_index.kit import BASE, EXPECTED, MEM_WALS, files, first_table, mem_wal, publish, rows_in
 
 import weir
 from weir.base.manifest import read_manifest
@@ -25,22 +25,11 @@ from weir.first_index.protocol import claimed, with_entry
 from weir.first_index.regions import unmerged
 from weir.first_index.view import regions_of
 from weir.first_index.writer import RegionWriter
-from weir.format.first_index_details import FirstIndexDetails, MemWal, MemWalState
+from weir.format.first_index_details import FirstIndexDetails, MemWalState
 from weir.format.index_details import IndexDetails
 from weir.maintenance import clone
 from weir.storage.interface import ObjectStore
 from weir.storage.local import LocalStore
-
-OPEN, SEALED, FLUSHED, MERGED = MemWalState
-BASE: list[Row] = [(1, "a"), (2, "b"), (3, "c")]
-MEM_WALS: list[tuple[MemWal, list[list[Row]]]] = [
-    (mem_wal("eu", 0, MERGED), [[(1, "too old")]]),
-    (mem_wal("eu", 1, FLUSHED), [[(1, "A"), (4, "d")], [(4, "D")]]),
-    (mem_wal("eu", 2, SEALED), [[(1, None)], [(5, "e")]]),
-    (mem_wal("eu", 3, OPEN), [[(5, "E")]]),
-    (mem_wal("us", 0, OPEN), [[(2, None), (9, "i")]]),
-]
-EXPECTED = {3: "c", 4: "D", 5: "E", 9: "i"}
 
 
 @pytest.fixture
@@ -264,7 +253,7 @@ def test_a_table_of_an_old_library_there_and_back(tmp_path: Path, files_of: Any,
         rows, store.uri, data_storage_version=files_of, enable_v2_manifest_paths=counts_down
     )
     assert publish_details(store, read_manifest(store, dataset.version), IndexDetails()) is not None
-    publish(store, mem_wal("eu", 0, OPEN))
+    publish(store, mem_wal("eu", 0, MemWalState.OPEN))
     weir.upgrade(store.uri, primary_key="id", into=tmp_path / "copy")
     with RegionWriter.claim(store, "eu") as writer:
         writer.upsert([{"id": 2, "value": "B"}, {"id": 4, "value": "d"}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from tests.base.table_kit import (
     new_table,
     progress,
     table_of,
+    together,
     write_generation,
 )
 from tests.crashes import say, start, wait_for
@@ -69,23 +69,6 @@ def interrupted(place: str, by: Callable[[], object]) -> Iterator[None]:
     finally:
         failpoint.reach = original
     assert reached, f"{place} was never reached"
-
-
-def together(*work: Callable[[], None]) -> None:
-    failures: list[BaseException] = []
-
-    def guarded(one: Callable[[], None]) -> None:
-        try:
-            one()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(one,)) for one in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
 
 
 @pytest.mark.covering

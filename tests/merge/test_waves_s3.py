@@ -6,9 +6,9 @@ from uuid import UUID
 
 import lance
 import pytest
-from tests.base.table_kit import SCHEMA, Key, Row, apply, contents, new_shard, table_of
+from tests.base.table_kit import SCHEMA, Key, Row, apply, contents, new_shard, table_of, together
 from tests.merge.conftest import in_waves
-from tests.merge.test_merge_races import interrupted, together
+from tests.merge.test_merge_races import interrupted
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 from weir.base.create import create_base_table
