@@ -202,9 +202,7 @@ class TableWriter:
             return self._decided([Upsert(repeatable(data), condition)], wait=wait, source=source)
         # Out of a stream first: after returning, the caller may change what it holds.
         columns, batches = self._upserts(repeatable(data))
-        if source is not None:
-            return self._write_once(columns, batches, source, wait)
-        return self._write(columns, batches) if wait else self._write_later(columns, batches)
+        return self._write_all(columns, batches, source, wait)
 
     def _upserts(self, data: RowInput, first_row: int = 0) -> tuple[TableColumns, list[pa.RecordBatch]]:
         """Return checked rows as batches of log entries, and the columns that they have."""
@@ -422,9 +420,7 @@ class TableWriter:
             return tombstone_batches(table, columns.wal_schema)
 
         columns, batches = self._columns.fitting(made)
-        if source is not None:
-            return self._write_once(columns, batches, source, wait)
-        return self._write(columns, batches) if wait else self._write_later(columns, batches)
+        return self._write_all(columns, batches, source, wait)
 
     def update(self, where: str, set: Mapping[str, str], *, limit: int | None = None) -> WriteResult:
         """Set columns of all rows that match a filter.
@@ -836,10 +832,11 @@ class TableWriter:
                 rows += sum(one.flushed.physical_rows for one in generations)
         return WriteResult(rows, positions, tuple(deduplicated))
 
-    def _write_once(
-        self, columns: TableColumns, batches: list[pa.RecordBatch], source: Source, wait: bool
+    def _write_all(
+        self, columns: TableColumns, batches: list[pa.RecordBatch], source: Source | None, wait: bool
     ) -> WriteResult | Future[WriteResult]:
-        if len(batches) == 1:
+        """Write rows; with a mark, those of a shard go into one log entry, since they are taken together."""
+        if source is None or len(batches) == 1:
             routed = self._routed(columns, batches)
         else:
             routed = self._whole(columns, pa.Table.from_batches(batches, columns.wal_schema))
@@ -855,9 +852,6 @@ class TableWriter:
 
     def _write(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> WriteResult:
         return self._writes.write(columns, self._routed(columns, batches))
-
-    def _write_later(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> Future[WriteResult]:
-        return self._writes.write_later(columns, self._routed(columns, batches))
 
     @overload
     def _decided(
