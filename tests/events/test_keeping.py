@@ -413,6 +413,28 @@ def test_ids_are_above_those_that_were_erased(store: EventStore, monkeypatch: py
         assert again.show("all").to_table().to_pylist() == [{"count": 1}]
 
 
+@pytest.mark.parametrize("query", ["QUERY a", "QUERY a COUNT BY n"])
+def test_what_is_kept_of_many_answers_stays_in_few_pieces(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    pieces: list[int] = []
+    remembered = Materialization._remembered
+
+    def counted(self: Materialization, kept: Any) -> Any:
+        pieces.append(kept.rows.column(0).num_chunks)
+        return remembered(self, kept)
+
+    monkeypatch.setattr(Materialization, "_remembered", counted)
+    store.remember("all", query)
+    with store.writer() as writer:
+        for n in range(25):
+            writer.append("a", "c1", {"n": n})
+            shown = store.show("all").to_table()
+            assert sorted(shown.column("n").to_pylist()) == list(range(n + 1))
+            store._saving.settle()
+    assert max(pieces) <= 10
+
+
 def test_ids_are_above_what_was_shown(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with store.writer() as writer:
         shown = writer.append("a", "u", {"n": 1}).version

@@ -73,6 +73,8 @@ _LOGGED = 16
 """Number of refreshes after which their log entries are flushed."""
 _MOST_BYTES = 32 * 1024 * 1024
 """How much of the stored rows a process keeps in memory."""
+_MOST_CHUNKS = 8
+"""Chunks of them after which they are put into one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +477,9 @@ class Materialization:
                 (time.monotonic_ns() - began) // 1000,
             )
             rows = whole if is_anew else changed
+            if whole.num_columns and whole.column(0).num_chunks > _MOST_CHUNKS:
+                # Every answer has added one, and what is computed of them takes longer with each.
+                whole = whole.combine_chunks()
 
             def save() -> None:
                 if self._save(before, mark, rows, dropped, anew=is_anew):
