@@ -486,6 +486,9 @@ CUT: dict[str, tuple[pa.DataType, list[Any], str]] = {
     "text as a list": (pa.list_(pa.string()), [["abc"], "abc"], "v, row 1"),
     "nothing but text as a list": (pa.list_(pa.string()), ["abc"], "v, row 0"),
     "a field that is no text": (pa.struct([("a", pa.int64())]), [{1: 1}], "v.1, row 0"),
+    "no time in lists": (pa.list_(pa.date32()), [[date(2026, 1, 1)], [pd.NaT]], "v, row 1"),
+    "nanoseconds": (pa.duration("us"), [pd.Timedelta(1_000), pd.Timedelta(1)], "v, row 1"),
+    "a series as a struct": (pa.struct([("a", pa.int64())]), [pd.Series({"a": 1})], "v, row 0"),
     "an integer that is too large": (pa.int32(), [1, 2**31], "v, row 1"),
     "text among integers": (pa.int64(), [1, 2, "3"], "v, row 2"),
 }
@@ -539,3 +542,14 @@ def test_objects_of_frames_are_read_as_what_the_table_has(tmp_path: Path) -> Non
     ]
     with pytest.raises(SchemaError, match=r"\[m.value, row 1\]"):
         table.upsert(pd.DataFrame({"id": [1, 2], "m": [None, [("a", 1.5)]]}))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.timestamp("us"), pa.duration("ns"), pa.time32("s")], ids=str
+)
+def test_a_missing_time_of_pandas_is_null(kind: pa.DataType) -> None:
+    schema = pa.schema([("v", kind)])
+    good = pa.array([1, None], pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind).to_pylist()
+    for values in ([pd.NaT], [good[0], pd.NaT], [pd.NaT, good[0]]):
+        got = as_table([{"v": value} for value in values], schema)["v"].to_pylist()
+        assert got == [None if value is pd.NaT else value for value in values]

@@ -273,8 +273,15 @@ def as_column(values: Any, field: pa.Field, *, first_row: int = 0) -> pa.Array:
         raise SchemaError(alone.message, where=where, hint=alone.hint) from error
 
 
-def _column(values: Any, field: pa.Field) -> pa.Array:
+def _column(values: Any, field: pa.Field, *, is_inside: bool = False) -> pa.Array:
     try:
+        if pa.types.is_temporal(field.type) and isinstance(values, list) and any(map(_is_missing, values)):
+            # Pandas' missing time, of which Arrow makes the first day of year 1.
+            if is_inside:
+                raise SchemaError(
+                    f"column {field.name!r} holds NaT", where=field.name, hint="Pass None instead"
+                )
+            values = [None if _is_missing(value) else value for value in values]
         if isinstance(field.type, pa.UuidType):
             # Arrow would take a text of 16 letters for a UUID too.
             texts = _inferred(values)
@@ -296,7 +303,7 @@ def _column(values: Any, field: pa.Field) -> pa.Array:
         return pa.array(values, type=field.type)
     except SchemaError:
         raise
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError, LookupError) as error:
         raise SchemaError(
             f"column {field.name!r} is of type {field.type}, which a value does not fit: {error}",
             where=field.name,
@@ -305,9 +312,8 @@ def _column(values: Any, field: pa.Field) -> pa.Array:
 
 def _is_hidden(kind: pa.DataType) -> bool:
     """Whether Arrow's own type of values tells too little: none for maps, dates for dates and moments."""
-    is_day = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     parts = (kind.field(place).type for place in range(kind.num_fields))
-    return bool(is_day or pa.types.is_map(kind)) or any(map(_is_hidden, parts))
+    return bool(pa.types.is_temporal(kind) or pa.types.is_map(kind)) or any(map(_is_hidden, parts))
 
 
 def _check_parts(values: Iterable[Any], field: pa.Field) -> None:
@@ -318,18 +324,19 @@ def _check_parts(values: Iterable[Any], field: pa.Field) -> None:
         if any(isinstance(one, str) for one in given):
             raise SchemaError(f"column {name!r} holds text where the table has {kind}", where=name)
         listed = [one for value in given if isinstance(value, Iterable) for one in value]
-        _column(listed, kind.value_field.with_name(name))
+        _column(listed, kind.value_field.with_name(name), is_inside=True)
     elif pa.types.is_map(kind):
         pairs = [pair for one in given for pair in (one.items() if isinstance(one, Mapping) else one)]
-        _column([key for key, _ in pairs], kind.key_field.with_name(f"{name}.key"))
-        _column([item for _, item in pairs], kind.item_field.with_name(f"{name}.value"))
+        _column([key for key, _ in pairs], kind.key_field.with_name(f"{name}.key"), is_inside=True)
+        _column([item for _, item in pairs], kind.item_field.with_name(f"{name}.value"), is_inside=True)
     elif pa.types.is_struct(kind):
         structs = [one for one in given if isinstance(one, Mapping)]
         known = {inner.name for inner in kind}
         for unknown in {key: None for one in structs for key in one if key not in known}:
             raise _no_field(name, unknown, kind)
         for inner in kind:
-            _column([one.get(inner.name) for one in structs], inner.with_name(f"{name}.{inner.name}"))
+            own = [one.get(inner.name) for one in structs]
+            _column(own, inner.with_name(f"{name}.{inner.name}"), is_inside=True)
 
 
 def _no_field(path: str, name: object, kind: pa.DataType) -> SchemaError:
@@ -356,9 +363,11 @@ def _inferred(values: Any) -> pa.Array | None:
             # A timestamp of pandas is also a datetime, which is what Arrow reads, and that ends at
             # microseconds.
             return pa.array(values, pa.timestamp("ns", found.type.tz))
+        if pa.types.is_duration(found.type) and isinstance(values, list) and any(map(_nanoseconds, values)):
+            return pa.array(values, pa.duration("ns"))
         if not pa.types.is_date(found.type):
             return found
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+    except (pa.ArrowException, OverflowError, TypeError, ValueError, LookupError):
         found = None
     # Of moments among dates Arrow takes the dates, or none of them.
     kinds = set(map(type, values)) if isinstance(values, list) else set()
@@ -377,6 +386,14 @@ def _midnight(value: Any) -> Any:
 
 def _nanosecond(value: object) -> int:
     return getattr(value, "nanosecond", 0)
+
+
+def _nanoseconds(value: object) -> int:
+    return getattr(value, "nanoseconds", 0)
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(value != value)
 
 
 def _refuse_unlike(given: pa.Array, wanted: pa.DataType, path: str) -> None:
