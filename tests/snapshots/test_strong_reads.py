@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -59,21 +60,31 @@ class OtherProcess:
         assert self.process.stdout.readline() == "written\n"
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> weir.Table:
+def table_in(directory: Path) -> weir.Table:
     made = weir.create(
-        tmp_path / "table", SCHEMA, primary_key="id", fsync=False, shard_by=weir.bucket("id", SHARDS)
+        directory / "table", SCHEMA, primary_key="id", fsync=False, shard_by=weir.bucket("id", SHARDS)
     )
     return weir.Table(CountingStore(made.internals.store), made.internals.base)
 
 
-@pytest.fixture
-def other(table: weir.Table) -> Iterator[OtherProcess]:
+@contextmanager
+def other_process(table: weir.Table) -> Iterator[OtherProcess]:
     started = OtherProcess(table.uri)
     with started.process as process:
         yield started
         assert process.stdin is not None
         process.stdin.close()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> weir.Table:
+    return table_in(tmp_path)
+
+
+@pytest.fixture
+def other(table: weir.Table) -> Iterator[OtherProcess]:
+    with other_process(table) as started:
+        yield started
 
 
 def test_a_strong_read_adds_one_probe_per_shard(table: weir.Table, other: OtherProcess) -> None:
@@ -96,39 +107,39 @@ def test_a_strong_read_adds_one_probe_per_shard(table: weir.Table, other: OtherP
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was changed so far was changed a minute ago, by the clocks that stamps of files go by."""
+def settled(monkeypatch: pytest.MonkeyPatch, on_disk: Path) -> Path:
+    """A directory whose status tells: what is in it was changed a minute ago, by the clocks of stamps."""
     for name in ("time_ns", "monotonic_ns"):
         clock = getattr(time, name)
         monkeypatch.setattr(time, name, lambda clock=clock: clock() + 60 * 10**9)
+    return on_disk
 
 
-@pytest.mark.usefixtures("settled")
-def test_a_strong_read_asks_for_nothing_while_nothing_is_written(
-    table: weir.Table, other: OtherProcess
-) -> None:
+def test_a_strong_read_asks_for_nothing_while_nothing_is_written(settled: Path) -> None:
+    table = table_in(settled)
     store = table.internals.store
     assert isinstance(store, CountingStore)
-    for key in range(100, 105):
-        for _ in range(2):
-            table.get([1])
-        store.reset()
-        assert table.get([1, key]).num_rows == 1
-        assert not store.counts
-        time.sleep(0.02)  # a step of the clock of the file system
-        other.write(key)
-        assert table.get([1, key]).num_rows == 2
+    with other_process(table) as other:
+        for key in range(100, 105):
+            for _ in range(2):
+                table.get([1])
+            store.reset()
+            assert table.get([1, key]).num_rows == 1
+            assert not store.counts
+            time.sleep(0.02)  # a step of the clock of the file system
+            other.write(key)
+            assert table.get([1, key]).num_rows == 2
 
 
-@pytest.mark.usefixtures("settled")
-def test_a_shard_whose_directory_was_there_before_it(table: weir.Table, tmp_path: Path) -> None:
+def test_a_shard_whose_directory_was_there_before_it(settled: Path) -> None:
     """Whoever makes a directory may sleep before it puts anything there."""
-    like = weir.create(tmp_path / "like", SCHEMA, primary_key="id", shard_by=weir.bucket("id", SHARDS))
+    table = table_in(settled)
+    like = weir.create(settled / "like", SCHEMA, primary_key="id", shard_by=weir.bucket("id", SHARDS))
     with like.writer() as writer:
         writer.upsert([{"id": key, "value": "first"} for key in range(40)])
     shutil.copytree(
-        tmp_path / "like/_mem_wal",
-        tmp_path / "table/_mem_wal",
+        settled / "like/_mem_wal",
+        settled / "table/_mem_wal",
         ignore=lambda at, names: [] if at.endswith("_mem_wal") else names,
     )
     reader = weir.open(table.uri)
@@ -141,9 +152,8 @@ def test_a_shard_whose_directory_was_there_before_it(table: weir.Table, tmp_path
             assert reader.get([key]).num_rows == 1
 
 
-@pytest.mark.usefixtures("settled")
-def test_a_shard_that_is_claimed_and_has_no_manifest_yet(tmp_path: Path) -> None:
-    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False)
+def test_a_shard_that_is_claimed_and_has_no_manifest_yet(settled: Path) -> None:
+    table = weir.create(settled / "table", SCHEMA, primary_key="id", fsync=False)
     reader = weir.open(table.uri)
     with failpoint.armed("claim.between_lease_and_epoch", "raise"), pytest.raises(FailpointError):
         table.upsert([{"id": 1, "value": "first"}])
@@ -155,13 +165,12 @@ def test_a_shard_that_is_claimed_and_has_no_manifest_yet(tmp_path: Path) -> None
         assert reader.get([1]).num_rows == 1
 
 
-@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("seed", range(4))
-def test_handles_that_only_ask_the_file_system_see_what_a_new_one_sees(tmp_path: Path, seed: int) -> None:
+def test_handles_that_only_ask_the_file_system_see_what_a_new_one_sees(settled: Path, seed: int) -> None:
     chance, keys = random.Random(seed), itertools.count()
     shard_by = weir.bucket("id", SHARDS) if seed % 2 else None
-    table = weir.create(tmp_path / "table", SCHEMA, primary_key="id", fsync=False, shard_by=shard_by)
-    backup = tmp_path / "backup"
+    table = weir.create(settled / "table", SCHEMA, primary_key="id", fsync=False, shard_by=shard_by)
+    backup = settled / "backup"
 
     def write(*, flush: bool) -> None:
         with weir.open(table.uri).writer(flush_on_close=flush) as writer:
