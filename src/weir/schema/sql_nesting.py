@@ -34,7 +34,15 @@ from typing import ParamSpec, TypeVar
 
 from weir.errors import InputError
 
-__all__ = ["MAX_CHARACTERS", "MAX_DEPTH", "Nesting", "nesting", "on_a_deep_stack", "refuse_unsafe"]
+__all__ = [
+    "MAX_CHARACTERS",
+    "MAX_DEPTH",
+    "Nesting",
+    "nesting",
+    "on_a_deep_stack",
+    "refuse_deep",
+    "refuse_unsafe",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,7 +173,30 @@ _known = lru_cache(maxsize=1024)(_measured)
 
 
 def refuse_unsafe(text: str, what: str, *, where: str, error: type[InputError]) -> int:
-    """Refuse a text that would be too much for the libraries, or misread; return how deep it is nested.
+    """Refuse a text that DataFusion would misread; besides, as :func:`refuse_deep`.
+
+    Examples
+    --------
+    >>> from weir.errors import FilterError
+    >>> refuse_unsafe("(a IS DISTINCT FROM b) AND c", "the filter", where="filter", error=FilterError)
+    5
+    >>> refuse_unsafe("a IS DISTINCT FROM b AND c", "the filter", where="filter", error=FilterError)
+    Traceback (most recent call last):
+    weir.errors.FilterError: the filter has AND or OR after IS DISTINCT FROM, which would be read as a part \
+of its right side [filter]. Put it in parentheses: (a IS NOT DISTINCT FROM b) AND c
+    """
+    depth = refuse_deep(text, what, where=where, error=error)
+    if nesting(text).is_misread:
+        raise error(
+            f"{what} has AND or OR after IS DISTINCT FROM, which would be read as a part of its right side",
+            where=where,
+            hint="Put it in parentheses: (a IS NOT DISTINCT FROM b) AND c",
+        )
+    return depth
+
+
+def refuse_deep(text: str, what: str, *, where: str, error: type[InputError]) -> int:
+    """Refuse a text that would be too much for the libraries; return how deep it is nested.
 
     Parameters
     ----------
@@ -186,7 +217,7 @@ def refuse_unsafe(text: str, what: str, *, where: str, error: type[InputError]) 
     Examples
     --------
     >>> from weir.errors import FilterError
-    >>> refuse_unsafe("id" + "+1" * 1500 + " = 1", "the filter", where="filter", error=FilterError)
+    >>> refuse_deep("id" + "+1" * 1500 + " = 1", "the filter", where="filter", error=FilterError)
     Traceback (most recent call last):
     weir.errors.FilterError: the filter is nested 1,501 levels deep, and 200 are the most [filter]. Write \
 values as a list, as in id IN (1, 2), and compute long sums or texts before
@@ -223,12 +254,6 @@ values as a list, as in id IN (1, 2), and compute long sums or texts before
             where=where,
             hint="Ask in several queries",
         )
-    if found.is_misread:
-        raise error(
-            f"{what} has AND or OR after IS DISTINCT FROM, which would be read as a part of its right side",
-            where=where,
-            hint="Put it in parentheses: (a IS NOT DISTINCT FROM b) AND c",
-        )
     return found.depth
 
 
@@ -240,7 +265,7 @@ def on_a_deep_stack(depth: int, work: Callable[P, R], /, *args: P.args, **kwargs
     Parameters
     ----------
     depth : int
-        What :func:`refuse_unsafe` has returned.
+        What :func:`refuse_deep` has returned.
     work : callable
         What to do, with its arguments. It must not come back here.
     """

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from weir.errors import FilterError
 from weir.lsm.literals import literals
-from weir.schema.sql_nesting import refuse_unsafe
+from weir.schema.sql_nesting import refuse_deep
 from weir.spark.statements.alike import refuse_unlike
 from weir.spark.statements.dialect import PassedOn, is_known, understood
 from weir.spark.statements.expressions import COMPARISONS, column_type, explicit, filter_text
@@ -78,7 +78,7 @@ def condition_text(
         If Weir's filters would give other values than Spark.
     """
     # Before it is rewritten, which takes time with the square of its depth.
-    refuse_unsafe(expression.sql("spark"), "the condition", where="weir.spark.sql", error=FilterError)
+    refuse_deep(expression.sql("spark"), "the condition", where="weir.spark.sql", error=FilterError)
     whole = exp.Paren(this=explicit(understood(expression, _is_constant), schema))
     if of is not None:
         kind = schema.field(of).type
