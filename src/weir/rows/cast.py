@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
 from weir.errors import SchemaError
+from weir.rows.failing_rows import first_refused
 from weir.schema.list_cast import cast, infinities, is_list
 
-__all__ = ["Refused", "cast_to", "first_refused", "fits", "is_text"]
+__all__ = ["cast_to", "fits", "is_text"]
 
 _UUID = pa.uuid().storage_type
 _DAY = 86_400
@@ -52,46 +50,6 @@ def cast_to(column: pa.ChunkedArray, field: pa.Field, *, first_row: int | None =
             where=field.name if refused is None else f"{field.name}, row {(first_row or 0) + refused.row}",
             hint="Pass dates, or timestamps at midnight" if isinstance(error, _TimeOfDayError) else None,
         ) from error
-
-
-class Refused(NamedTuple):
-    """The first row that is refused, and what is said of it."""
-
-    row: int
-    error: Exception
-
-
-def first_refused(rows: int, check: Callable[[int, int], object]) -> Refused | None:
-    """Return the first of rows that are refused, by halves; None if none is by itself.
-
-    Parameters
-    ----------
-    check : callable
-        Raises for rows from one place to another, if one of them is refused.
-
-    Examples
-    --------
-    >>> first_refused(3, lambda start, end: [1 / n for n in [2, 1, 0][start:end]])
-    Refused(row=2, error=ZeroDivisionError('division by zero'))
-    """
-    start, end = 0, rows
-    error = _raised(check, start, end)
-    while error is not None and end - start > 1:
-        middle = (start + end) // 2
-        error = _raised(check, start, middle)
-        if error is not None:
-            end = middle
-        else:
-            start, error = middle, _raised(check, middle, end)
-    return None if error is None else Refused(start, error)
-
-
-def _raised(check: Callable[[int, int], object], start: int, end: int) -> Exception | None:
-    try:
-        check(start, end)
-    except Exception as error:
-        return error
-    return None
 
 
 class _TimeOfDayError(pa.ArrowInvalid):  # type: ignore[misc]

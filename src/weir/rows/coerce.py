@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError, SchemaError
-from weir.rows.cast import cast_to, first_refused, fits, is_text
+from weir.rows.cast import cast_to, fits, is_text
 from weir.rows.conforming import unknown_column
+from weir.rows.failing_rows import first_refused
 from weir.rows.zones import refuse_mixed_zones, zone_hint
 from weir.schema.list_cast import is_list
 

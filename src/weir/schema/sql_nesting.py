@@ -173,7 +173,9 @@ _known = lru_cache(maxsize=1024)(_measured)
 
 
 def refuse_unsafe(text: str, what: str, *, where: str, error: type[InputError]) -> int:
-    """Refuse a text that DataFusion would misread; besides, as :func:`refuse_deep`.
+    """Refuse what :func:`refuse_deep` does, and a text that DataFusion would misread.
+
+    Parameters, return value and errors are those of :func:`refuse_deep`.
 
     Examples
     --------

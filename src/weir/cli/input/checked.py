@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.cli.input.rows import BadRow, FileRows, OnBadRow, all_failing, first_failing, row_place
+from weir.cli.input.rows import BadRow, FileRows, OnBadRow, row_place
 from weir.cli.json_text import json_lines
 from weir.errors import InputError, KeyValueError, SchemaError
 from weir.format.newest import newest_rows
 from weir.rows import as_key_table, as_row_table
+from weir.rows.failing_rows import all_failing, first_failing
 
 __all__ = ["DELETE", "UPSERT", "Operations", "RowChecker"]
 

@@ -19,8 +19,9 @@ import pyarrow.csv as pa_csv
 from weir.cli.input.csv_quotes import OPEN_QUOTE, ClosedQuotes
 from weir.cli.input.csv_values import HEADER_ROWS, convert_options, converted, explained, read_type
 from weir.cli.input.prefixed import PrefixedStream
-from weir.cli.input.rows import BadRow, FileRows, OnBadRow, ReadRequest, RowNumbers, all_failing, reading
+from weir.cli.input.rows import BadRow, FileRows, OnBadRow, ReadRequest, RowNumbers, reading
 from weir.errors import InputError
+from weir.rows.failing_rows import all_failing
 
 __all__ = ["good_csv_rows"]
 

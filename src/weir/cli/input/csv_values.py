@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from weir.cli.input.rows import ReadRequest, bad_value, first_failing, row_place
+from weir.cli.input.rows import ReadRequest, bad_value, row_place
 from weir.cli.json_text import from_json_type, parse_json_column
 from weir.errors import InputError
+from weir.rows.failing_rows import first_failing
 
 __all__ = ["HEADER_ROWS", "convert_options", "converted", "explained", "read_type"]
 

@@ -20,14 +20,13 @@ from weir.cli.input.rows import (
     OnBadRow,
     ReadRequest,
     RowStream,
-    all_failing,
     bad_value,
-    first_failing,
     reading,
     row_place,
 )
 from weir.cli.json_text import from_json_type, json_type
 from weir.errors import InputError, SchemaError
+from weir.rows.failing_rows import all_failing, first_failing
 
 __all__ = ["open_json_lines"]
 

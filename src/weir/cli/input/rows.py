@@ -23,9 +23,7 @@ __all__ = [
     "ReadRequest",
     "RowNumbers",
     "RowStream",
-    "all_failing",
     "bad_value",
-    "first_failing",
     "reading",
     "row_place",
 ]
@@ -188,59 +186,3 @@ def reading(file: str) -> Iterator[None]:
     except UNREADABLE as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"the file cannot be read: {reason}", where=file) from error
-
-
-def first_failing(count: int, works: Callable[[int, int], bool]) -> int:
-    """Return the first of ``count`` rows that fails, given that some row does.
-
-    Parameters
-    ----------
-    count : int
-        Number of rows, at least 1.
-    works : callable
-        Whether the rows from one number up to another, not included, all work.
-
-    Examples
-    --------
-    >>> first_failing(100, lambda start, stop: not start <= 37 < stop)
-    37
-    """
-    low, high = 0, count
-    while high - low > 1:
-        middle = (low + high) // 2
-        if works(low, middle):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def all_failing(count: int, works: Callable[[int, int], bool]) -> list[int]:
-    """Return all of ``count`` rows that fail by themselves, in their order.
-
-    Few of many are found in few attempts: rows that work together are not looked at one by one.
-
-    Parameters
-    ----------
-    count : int
-        Number of rows.
-    works : callable
-        Whether the rows from one number up to another, not included, all work.
-
-    Examples
-    --------
-    >>> all_failing(100, lambda start, stop: not {3, 37, 38} & set(range(start, stop)))
-    [3, 37, 38]
-    """
-    found = []
-    spans = [(0, count)] if count else []
-    while spans:
-        start, stop = spans.pop()
-        if works(start, stop):
-            continue
-        if stop - start == 1:
-            found.append(start)
-            continue
-        middle = (start + stop) // 2
-        spans += [(middle, stop), (start, middle)]
-    return found
