@@ -92,6 +92,55 @@ def test_former_versions_go_if_the_policy_says_for_how_long(tmp_path: Path, make
         assert table.scan().count() == 4
 
 
+def test_former_versions_go_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only waiting moves: every hour a merge, of which a collection five minutes later."""
+    now, hour = [0.0], 3600.0
+    context = EngineContext()
+    policy = weir.UpkeepPolicy(
+        merge=weir.MergePolicy(), version_retention=timedelta(hours=24), look_every=timedelta(days=30)
+    )
+    upkeep = Upkeep(context, policy, uptime=lambda: now[0])
+    monkeypatch.setattr(upkeep, "_wake", lambda: None)
+    made = weir.create(tmp_path / "t", rows(1), primary_key="id", fsync=False)
+    store = MeteredStore(made.internals.store, context)
+    retentions: list[tuple[float, timedelta | None]] = []
+    report = made.maintenance.collect_garbage(dry_run=True)
+
+    def collect(*_: object, version_retention: timedelta | None, **__: object) -> weir.GarbageReport:
+        retentions.append((now[0] / hour, version_retention))
+        return report
+
+    monkeypatch.setattr(TableMaintenance, "collect_garbage", collect)
+
+    def tend_until(end: float) -> None:
+        def wait(remaining: float) -> None:
+            now[0] = min(now[0] + remaining, end)
+            if now[0] == end:
+                raise TimeoutError
+
+        monkeypatch.setattr(upkeep._changed, "wait", wait)
+        with suppress(TimeoutError):
+            while (tended := upkeep._next()) is not None:
+                upkeep._tend(tended)
+
+    upkeep.opened(store)
+    for turn in range(12):
+        made.upsert(rows(turn))
+        made._kept.let_go()
+        upkeep.changed(store)
+        tend_until((turn + 1) * hour)
+    assert len(retentions) >= 12
+    pruned = [at for at, retention in retentions if retention is not None]
+    assert len(pruned) == 4
+    # Of the last merge too, once it is a day old.
+    tend_until(40 * hour)
+    last, retention = retentions[-1]
+    assert retention is not None
+    assert last > 11 + 24
+    assert context.metrics.upkeep_failures.value() == 0
+    upkeep.stop()
+
+
 def test_few_generations_wait_for_more(tmp_path: Path, make_engine: MakeEngine) -> None:
     engine = make_engine()
     table = engine.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False)

@@ -43,6 +43,7 @@ _SOON_SECONDS = 0.5
 _LONGEST_BACK_OFF_SECONDS = 600.0
 _LONGEST_REST_SECONDS = 60.0
 _MOST_LOOKS_LEFT_OUT = 12
+_PRUNINGS_PER_RETENTION = 8
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -80,6 +81,7 @@ class _Tended:
     look_at: float
     compact_at: float | None = None
     collect_at: float | None = None
+    prune_at: float = float("-inf")
     # The last merge or compaction: what it replaced is kept for the retention from then on.
     changed_at: float = float("-inf")
     failures: int = 0
@@ -88,6 +90,10 @@ class _Tended:
     table: OpenTable | None = field(default=None, repr=False)
     # The table object used since: the former one may belong to a directory that was moved away.
     opened_since: ObjectStore | None = field(default=None, repr=False)
+
+    def collect_by(self, time: float) -> None:
+        """Collect garbage at a time at the latest: what is scheduled may be for versions a day from now."""
+        self.collect_at = time if self.collect_at is None else min(self.collect_at, time)
 
 
 class Upkeep:
@@ -305,7 +311,7 @@ class Upkeep:
                 if removed.rows:
                     # A compaction and a collection free their space.
                     tended.compact_at = tended.compact_at or began + policy.compact_every.total_seconds()
-                    tended.collect_at = tended.collect_at or began + policy.collect_every.total_seconds()
+                    tended.collect_by(began + policy.collect_every.total_seconds())
             tended.look_at = began + policy.look_every.total_seconds()
         go_on()
         merged = maintenance.merge(policy=policy.merge, runner=here)
@@ -321,7 +327,7 @@ class Upkeep:
             self._catch_up(maintenance, here, tended.store.uri)
             tended.changed_at = now = self._uptime()
             tended.compact_at = tended.compact_at or now + policy.compact_every.total_seconds()
-            tended.collect_at = tended.collect_at or now + policy.collect_every.total_seconds()
+            tended.collect_by(now + policy.collect_every.total_seconds())
             give_back_freed_memory()
         if tended.compact_at is not None and tended.compact_at <= self._uptime():
             go_on()
@@ -335,7 +341,7 @@ class Upkeep:
         if tended.collect_at is not None and tended.collect_at <= self._uptime():
             go_on()
             report = maintenance.collect_garbage(
-                horizon=policy.horizon, version_retention=policy.version_retention, runner=here
+                horizon=policy.horizon, version_retention=self._retention_that_is_due(tended), runner=here
             )
             now = self._uptime()
             if report.waiting_objects or report.deleted_objects:
@@ -353,6 +359,21 @@ class Upkeep:
             age = policy.merge.max_age or timedelta.max
             waits.append(began + min(age, policy.look_every).total_seconds() / 2)
         return min(one for one in waits if one is not None)
+
+    def _retention_that_is_due(self, tended: _Tended) -> timedelta | None:
+        """Return how long to keep former versions; None for most collections.
+
+        To remove one the library reads the manifests of all, so they go in batches.
+        """
+        retention = self._policy.version_retention
+        if retention is None:
+            return None
+        now, seconds = self._uptime(), retention.total_seconds()
+        # Once all that changed is older, no later collection may be scheduled.
+        if now < tended.prune_at and now - tended.changed_at <= seconds:
+            return None
+        tended.prune_at = now + seconds / _PRUNINGS_PER_RETENTION
+        return retention
 
 
 @dataclass(frozen=True, eq=False, slots=True)
