@@ -27,7 +27,9 @@ from weir.base.torn_versions import newest_sound_version, set_aside, what_is_tor
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError
 from weir.format.table_manifest import decode_files
 from weir.snapshots import history
+from weir.storage.counting import CountingStore
 from weir.storage.interface import ObjectStore
+from weir.storage.open import open_store
 
 Damage = Callable[[Path], None]
 
@@ -335,6 +337,21 @@ def test_what_would_be_collected_is_told_of_a_table_with_a_torn_version(tmp_path
     assert torn.exists()
     assert collect().waiting_objects == told.waiting_objects
     assert not torn.exists()
+
+
+def test_of_old_versions_only_manifests_of_the_size_of_torn_ones_are_read(tmp_path: Path) -> None:
+    merged_four_times(tmp_path / "t")
+    store = CountingStore(open_store(tmp_path / "t", fsync=False))
+    assert newest_sound_version(store) is not None
+    to_find_the_newest, torn = (
+        store.counts["get"],
+        sorted((tmp_path / "t" / "_versions").glob("*.manifest"))[2],
+    )
+    torn.write_bytes(b"\0" * 4096)
+    store.reset()
+    (found,) = torn_versions.unreadable_history(store, by_size=True)
+    assert torn.name in found.path
+    assert store.counts["get"] == to_find_the_newest + 1
 
 
 @pytest.mark.parametrize("retention", [None, timedelta(0)])

@@ -356,15 +356,23 @@ def _publish_again(store: ObjectStore, found: SoundVersion) -> None:
         )
 
 
-def unreadable_history(store: ObjectStore) -> tuple[TornVersion, ...]:
+def unreadable_history(store: ObjectStore, *, by_size: bool = False) -> tuple[TornVersion, ...]:
     """Return the versions below the newest intact one whose manifests are unreadable, descending.
 
     Newer versions do not need them; who removes old versions does.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The local directory of the table.
+    by_size : bool, default False
+        Whether to read only manifests of the sizes of torn ones (:func:`is_torn_size`), which is one of four
+        thousand that are intact, instead of all.
     """
     found = newest_sound_version(store)
     unreadable: list[TornVersion] = []
     for version, entry in sorted(_listed(store).items(), reverse=True):
-        if found is None or version >= found.manifest.version:
+        if found is None or version >= found.manifest.version or (by_size and not is_torn_size(entry.size)):
             continue
         try:
             decode_files(store.get(entry.path), where=f"{store.uri}/{entry.path}")
@@ -392,9 +400,9 @@ def is_history_torn(store: ObjectStore) -> bool:
         return True  # another process has set it aside since
 
 
-def set_history_aside(store: ObjectStore) -> tuple[TornVersion, ...]:
+def set_history_aside(store: ObjectStore, *, by_size: bool = False) -> tuple[TornVersion, ...]:
     """Set the manifests aside that :func:`unreadable_history` returns, and return them."""
-    chosen = unreadable_history(store)
+    chosen = unreadable_history(store, by_size=by_size)
     _move(store, chosen)
     return chosen
 

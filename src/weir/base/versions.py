@@ -153,8 +153,8 @@ def referenced_generations(
             continue
         for shard_id, listed in _listed(base, version, index).items():
             merged = index.details.merged_generation(shard_id)
-            for path, generation in listed.items():
-                if generation > merged and path in candidates.get(shard_id, ()):
+            for path in candidates.get(shard_id, ()):
+                if listed.get(path, 0) > merged:
                     referenced.setdefault(shard_id, {})[path] = version
     return referenced
 

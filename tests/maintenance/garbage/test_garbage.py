@@ -302,7 +302,9 @@ def test_old_versions_of_the_base_table_are_removed_if_asked(table: weir.Table, 
     # Retained with all that they lack: whoever has opened one of them can still read everything.
     assert len(stored(store, shard)[2]) == 4
     clock.advance(retention)
+    assert collect(table, clock).former_versions == len(lance.dataset(table.uri).versions()) - 1
     collect_fully(table, clock, version_retention=retention)
+    assert collect(table, clock).former_versions == 2
     left = [one["version"] for one in lance.dataset(table.uri).versions()]
     newest = lance.dataset(table.uri).version
     assert left == [3, token.base_version, newest]

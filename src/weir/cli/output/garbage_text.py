@@ -22,6 +22,9 @@ def print_garbage(console: Console, report: GarbageReport) -> None:
         )
     else:
         console.print(f"{deleted} deleted, {waiting} marked, to be deleted after the horizon")
+    if report.former_versions:
+        former = counted(report.former_versions, "former version")
+        console.print(f"{former} of the base table kept; --version-retention removes old ones")
     if not report.items and not report.kept:
         return
     shown = TextTable(box=None, pad_edge=False, header_style="bold")

@@ -210,6 +210,7 @@ class _Collection:
         now = self.clock()
         marks = read_marks(store)
         alive, removable = self._alive(now)
+        former_versions = sum(one < alive.base.version for one in alive.versions) + len(removable)
         shards = self._shards(alive, now)
         if not self.dry_run:
             self._shorten_lists(shards)
@@ -233,13 +234,15 @@ class _Collection:
                 store.delete(pins)
             self._sweep(shards, plans)
         states = [(shards[shard_id].state, plan) for shard_id, plan in plans.items()]
-        report = report_of(self.dry_run, states, removable, removed_bytes, pins)
+        former_versions -= len(removable)
+        report = report_of(self.dry_run, states, removable, removed_bytes, pins, former_versions)
         _log.info(
             "table.garbage_collected",
             dry_run=self.dry_run,
             deleted=report.deleted_objects,
             deleted_bytes=report.deleted_bytes,
             waiting=report.waiting_objects,
+            former_versions=report.former_versions,
         )
         return report
 
@@ -253,7 +256,8 @@ class _Collection:
             make_durable(store, base.version)
         if self.has_torn_history or (store.is_local and any(is_torn_size(one.nbytes) for one in versions)):
             # Lance has to read the manifests of old versions to remove them, and pins may name them.
-            torn = unreadable_history(store) if self.dry_run else set_history_aside(store)
+            look = unreadable_history if self.dry_run else set_history_aside
+            torn = look(store, by_size=not self.has_torn_history)
             spent = {one.version for one in (*base.torn, *torn)}
             versions = tuple(one for one in list_versions(store) if one.version not in spent)
         roots = live_roots(store, now)

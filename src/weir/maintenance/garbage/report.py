@@ -77,11 +77,15 @@ class GarbageReport(ShownAsTable):
         What is garbage.
     kept : tuple of KeptItem
         What is old but still needed.
+    former_versions : int
+        Versions of the base table below the newest that are not removed, each with all of its files. They
+        stay for good unless ``version_retention`` is given.
     """
 
     dry_run: bool
     items: tuple[GarbageItem, ...]
     kept: tuple[KeptItem, ...]
+    former_versions: int
 
     @property
     def deleted_objects(self) -> int:
@@ -114,7 +118,7 @@ class GarbageReport(ShownAsTable):
             "waiting_objects": self.waiting_objects,
             "waiting_bytes": self.waiting_bytes,
         }
-        return {"dry_run": self.dry_run, **totals, "items": list(plain["items"]), "kept": list(plain["kept"])}
+        return {**plain, **totals, "items": list(plain["items"]), "kept": list(plain["kept"])}
 
 
 def report_of(
@@ -123,6 +127,7 @@ def report_of(
     versions: Sequence[TableVersion],
     versions_nbytes: int,
     pins: Sequence[str],
+    former_versions: int,
 ) -> GarbageReport:
     """Return the report of a collection.
 
@@ -138,6 +143,8 @@ def report_of(
         What was removed with them; 0 if that is not known.
     pins : sequence of str
         Paths of expired pins.
+    former_versions : int
+        Versions of the base table below the newest that stay.
     """
     items: list[GarbageItem] = []
     kept: list[KeptItem] = []
@@ -153,7 +160,7 @@ def report_of(
     if pins:
         name = f"{len(pins)} expired {'pin' if len(pins) == 1 else 'pins'} of snapshots"
         items.append(GarbageItem("expired pins", None, name, len(pins), 0, "their time is over", True))
-    return GarbageReport(dry_run, tuple(items), tuple(kept))
+    return GarbageReport(dry_run, tuple(items), tuple(kept), former_versions)
 
 
 def _items_of(state: ShardState, plan: ShardPlan) -> Iterator[GarbageItem]:
