@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from weir.lsm.rows_by_id import take_row_ids
+from weir.read.kept_columns import KeptColumns
 from weir.read.plan import DatasetTask, ScanPlan, ScanTask
 from weir.schema.relabel import as_schema
 
@@ -19,26 +20,21 @@ Choose = Callable[[pa.Table], npt.NDArray[np.int64]]
 """Returns the offsets of the rows that are wanted, in the order in which they are."""
 
 _ROW_ID = "_rowid"
-_WORTH_SHARING = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _First:
     """The columns read first from a source: those to choose by, or all if that costs no more."""
 
-    task: ScanTask
     rows: pa.Table
+    kept: KeptColumns | None = None
 
-    def fetch(self, offsets: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
-        if _ROW_ID not in self.rows.column_names:
-            return self.rows.take(pa.array(offsets)).select(list(columns))
-        assert isinstance(self.task, DatasetTask)
+    def fetch(self, offsets: npt.NDArray[np.int64], columns: Sequence[str], threads: Executor) -> pa.Table:
         known = self.rows.take(pa.array(offsets))
         left = [name for name in columns if name not in known.column_names]
-        if not left:
+        if self.kept is None or not left:
             return known.select(list(columns))
-        row_ids = known.column(_ROW_ID).to_numpy().astype(np.int64)
-        found = take_row_ids(self.task.source.opened(), row_ids, left)
+        found = self.kept.take(_row_ids(known), left, threads)
         return pa.table([(found if name in left else known).column(name) for name in columns], list(columns))
 
 
@@ -55,7 +51,8 @@ def chosen_rows(plan: ScanPlan, first: Sequence[str], choose: Choose) -> pa.Tabl
         Takes these columns, and returns the offsets of the rows that are wanted.
     """
     wanted = pa.schema([plan.schema.field(name) for name in first])
-    read = list(plan.store.executors.scans.map(lambda task: _first_of(task, first), plan.tasks))
+    threads = plan.store.executors.scans
+    read = list(threads.map(lambda task: _first_of(task, first), plan.tasks))
     narrow = [wanted.empty_table(), *(as_schema(one.rows.select(list(first)), wanted) for one in read)]
     chosen = choose(pa.concat_tables(narrow))
     ends = np.cumsum([one.rows.num_rows for one in read])
@@ -64,19 +61,29 @@ def chosen_rows(plan: ScanPlan, first: Sequence[str], choose: Choose) -> pa.Tabl
     for at in np.unique(of_source).tolist():
         mine = np.flatnonzero(of_source == at)
         before = int(ends[at - 1]) if at else 0
-        parts += [as_schema(one, plan.schema) for one in _fetched(read[at], chosen[mine] - before, plan)]
+        parts.append(
+            as_schema(read[at].fetch(chosen[mine] - before, plan.schema.names, threads), plan.schema)
+        )
         places.append(mine)
     whole = pa.concat_tables(parts)
     return whole if len(places) < 2 else whole.take(pa.array(np.argsort(np.concatenate(places))))
 
 
-def _fetched(first: _First, offsets: npt.NDArray[np.int64], plan: ScanPlan) -> Iterator[pa.Table]:
-    """Yield some rows of a source, in their order; of more than a few two threads read half each."""
-    shares = np.array_split(offsets, 2 if len(offsets) >= _WORTH_SHARING else 1)
-    yield from plan.store.executors.scans.map(lambda share: first.fetch(share, plan.schema.names), shares)
-
-
 def _first_of(task: ScanTask, first: Sequence[str]) -> _First:
     if not isinstance(task, DatasetTask) or task.resolution is not None:
-        return _First(task, task.table())
-    return _First(task, task.first_columns(first))
+        return _First(task.table())
+    kept = KeptColumns(task.source)
+    if task.filter is None:
+        return _First(task.first_columns(first), kept)
+    columns = kept.kept(first)
+    if len(columns) < len(first):
+        rows = task.first_columns(first)
+        kept.note(rows.select(list(first)))
+        return _First(rows, kept)
+    rows = task.first_columns(())
+    return _First(kept.rows_of(columns, _row_ids(rows)).append_column(_ROW_ID, rows.column(_ROW_ID)), kept)
+
+
+def _row_ids(rows: pa.Table) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = rows.column(_ROW_ID).to_numpy().astype(np.int64)
+    return found
