@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import lance
 import numpy as np
@@ -14,8 +15,10 @@ import pytest
 import weir
 from weir.engine.context import default_context
 from weir.errors import CorruptionError
+from weir.lsm.levels import ShardLevels
 from weir.read import begun_scan, planner
 from weir.read.begun_scan import BegunScan
+from weir.snapshots.snapshot import ReadSnapshot
 
 _SCHEMA = pa.schema(
     [
@@ -122,6 +125,23 @@ def test_small_columns_of_generations_are_read_with_their_keys(
     monkeypatch.setattr(lance.LanceDataset, "scanner", noted)
     layered.check(layered.first().scan(columns=["id", "label", "n"]).to_table())
     assert len(scanned) == 1, "the base table alone"
+
+
+def test_dead_rows_of_the_base_table_and_of_generations_are_found_at_the_same_time(
+    layered: Layered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = Barrier(2, timeout=30)
+
+    def after_the_other(find: Callable[..., object]) -> Callable[..., object]:
+        def found(*arguments: object) -> object:
+            meeting.wait()
+            return find(*arguments)
+
+        return found
+
+    monkeypatch.setattr(ReadSnapshot, "base_mask", after_the_other(ReadSnapshot.base_mask))
+    monkeypatch.setattr(ShardLevels, "levels_from", after_the_other(ShardLevels.levels_from))
+    layered.check(layered.first().scan(columns=["id", "n"]).to_table())
 
 
 @pytest.mark.parametrize("how", ["count", "batches", "filter", "limit", "explain"])

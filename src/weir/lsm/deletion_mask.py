@@ -61,7 +61,8 @@ class DeletionMask:
         offsets = offsets_of(self.row_ids)
         # An index may know rows that are there no more.
         there = (ids[at] == of) & (offsets < rows[at])
-        return np.sort((starts[at] + offsets)[there])
+        places = (starts[at] + offsets)[there]
+        return places if np.all(places[1:] > places[:-1]) else np.sort(places)
 
     def with_others_than(self, dataset: lance.LanceDataset, filter: str) -> DeletionMask:
         """Return these rows, and those of a dataset that do not match a filter, which is not shown these.

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir.base.index_changes import base_indexes
 from weir.base.table import BaseTable
+from weir.engine.concurrent_map import ask_both
 from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.dataset_handle import DatasetHandle
@@ -135,7 +136,7 @@ class ScanPlanner:
         shards = [snapshot.shard_levels(view) for view in kept]
         begun = self._begun(base, shards, asked)
         try:
-            tasks = self._tasks(snapshot, kept, shards, asked, pruned)
+            tasks = self._tasks(snapshot, kept, shards, asked, pruned, is_begun=begun is not None)
         except BaseException:
             if begun is not None:
                 begun.end()
@@ -157,6 +158,8 @@ class ScanPlanner:
         shards: Sequence[ShardLevels],
         asked: _Asked,
         pruned: list[Pruned],
+        *,
+        is_begun: bool,
     ) -> list[ScanTask]:
         """Return a task for each source, the base table first; what needs none goes to ``pruned``."""
         base = snapshot.base
@@ -164,29 +167,44 @@ class ScanPlanner:
         # On an object store the key index is looked into where it is read anyway.
         is_known = base.store.is_local or any(shard.sources for shard in shards)
         with_base = not is_known or asked.can_match_base(base)
-        of_shards: list[list[DatasetTask]] = []
-        in_memory: list[_InMemory] = []
-        for view, shard in zip(kept, shards, strict=True):
-            merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
-            if merged:
-                pruned.append(
-                    Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
-                )
-            first = 0 if with_base else asked.first_match(shard)
-            made, tail, dead = self._shard_tasks(shard, first, asked, along)
-            of_shards.append(made)
-            in_memory.append(tail)
-            pruned += dead
-        tasks: list[ScanTask] = []
-        for made, found in zip(of_shards, _memory_tasks(in_memory, asked), strict=True):
-            tasks += [*made, *found]
-        if not with_base:
-            label = f"base table version {base.version}"
-            pruned.append(Pruned(label, "its indexes show no row that matches", base.dataset.count_rows()))
-            tasks.insert(0, RowsTask(label, asked.schema.empty_table(), 0, how="that its indexes show"))
-        else:
-            tasks.insert(0, self._base_task(base, snapshot.base_mask(tuple(kept)), asked))
-        return tasks
+
+        def of_base() -> DatasetTask | None:
+            if not with_base:
+                return None
+            mask = snapshot.base_mask(tuple(kept))
+            if is_begun:
+                mask.places_in(base.dataset)
+            return self._base_task(base, mask, asked)
+
+        def of_shards() -> list[ScanTask]:
+            made: list[list[DatasetTask]] = []
+            in_memory: list[_InMemory] = []
+            for view, shard in zip(kept, shards, strict=True):
+                merged = len(view.manifest.flushed_generations) - len(snapshot.unmerged(view))
+                if merged:
+                    pruned.append(
+                        Pruned(f"shard {view.shard_id}, {_generations(merged)}", "merged into the base table")
+                    )
+                first = 0 if with_base else asked.first_match(shard)
+                own, tail, dead = self._shard_tasks(shard, first, asked, along)
+                made.append(own)
+                in_memory.append(tail)
+                pruned.extend(dead)
+            tasks: list[ScanTask] = []
+            for own, found in zip(made, _memory_tasks(in_memory, asked), strict=True):
+                tasks += [*own, *found]
+            return tasks
+
+        # Of a first read both take milliseconds, mostly in NumPy, which lets others run meanwhile.
+        first, others = ask_both(of_base, of_shards, is_local=not is_begun, engine=base.engine)
+        if first is not None:
+            return [first, *others]
+        label = f"base table version {base.version}"
+        pruned.append(Pruned(label, "its indexes show no row that matches", base.dataset.count_rows()))
+        return [
+            RowsTask(label, asked.schema.empty_table(), 0, how="that its indexes show"),
+            *others,
+        ]
 
     def _key_task(self, snapshot: ReadSnapshot, keys: KeySet, asked: _Asked) -> RowsTask:
         key = snapshot.base.primary_key
