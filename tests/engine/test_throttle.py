@@ -62,7 +62,7 @@ def test_half_the_time_is_left_to_a_read_that_goes_on(fake_time: FakeTime, piece
 def test_a_moment_after_a_write_or_read_it_goes_on_at_full_speed(fake_time: FakeTime) -> None:
     throttle = Throttle()
     assert worked_share(fake_time, throttle, urgency=0, piece=0.02) == pytest.approx(1)
-    throttle.foreground()
+    throttle.last_foreground = fake_time.now
     assert worked_share(fake_time, throttle, urgency=0, piece=0.005) < 0.9
     fake_time.now += 0.2
     assert worked_share(fake_time, throttle, urgency=0, piece=0.02) == pytest.approx(1)
@@ -74,7 +74,7 @@ def test_a_moment_after_a_write_or_read_it_goes_on_at_full_speed(fake_time: Fake
 
 def test_a_rest_is_short_however_long_the_work_was(fake_time: FakeTime) -> None:
     throttle = Throttle()
-    throttle.foreground()
+    throttle.last_foreground = fake_time.now
     throttle.rest(60.0)
     assert throttle.rested == pytest.approx(0.25)
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["FailpointError", "arm", "armed", "disarm", "reach"]
+__all__ = ["FailpointError", "actions", "arm", "armed", "disarm", "reach"]
 
 
 class FailpointError(Exception):
@@ -56,19 +56,20 @@ def _from_environment() -> dict[str, _Action]:
     return {name.strip(): _parse(action.strip()) for name, _, action in pairs}
 
 
-_armed: dict[str, _Action] = _from_environment()
+actions: dict[str, _Action] = _from_environment()
+"""What is armed: where a call costs too much, it is only made while there is something."""
 
 
 def arm(name: str, action: str) -> None:
     """Arm the failpoint ``name`` with ``action`` (``kill``, ``raise``, ``kill@3``, ...)."""
     with _lock:
-        _armed[name] = _parse(action)
+        actions[name] = _parse(action)
 
 
 def disarm(name: str) -> None:
     """Disarm the failpoint ``name``; does nothing if it is not armed."""
     with _lock:
-        _armed.pop(name, None)
+        actions.pop(name, None)
 
 
 @contextmanager
@@ -83,10 +84,10 @@ def armed(name: str, action: str) -> Iterator[None]:
 
 def reach(name: str) -> None:
     """Mark that execution has reached the place ``name``; acts only when armed."""
-    if not _armed:
+    if not actions:
         return
     with _lock:
-        action = _armed.get(name)
+        action = actions.get(name)
         if action is None:
             return
         action.reached += 1

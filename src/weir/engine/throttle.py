@@ -22,17 +22,20 @@ _MAX_REST_SECONDS = 0.25
 
 
 class Throttle:
-    """Tracks running reads and writes, and makes background work pause meanwhile."""
+    """Tracks running reads and writes, and makes background work pause meanwhile.
+
+    Attributes
+    ----------
+    last_foreground : float
+        When the last write began, or the last read ended, by :func:`time.monotonic`; set by who begins a
+        write. How long that takes does not count: it may be waiting for us.
+    """
 
     def __init__(self) -> None:
-        self._last_foreground = float("-inf")
+        self.last_foreground = float("-inf")
         self._going_on = 0
         self._counting = threading.Lock()
         self.rested = 0.0
-
-    def foreground(self) -> None:
-        """Note that a write begins. How long it takes does not count: it may be waiting for us."""
-        self._last_foreground = time.monotonic()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -42,7 +45,7 @@ class Throttle:
         try:
             yield
         finally:
-            self._last_foreground = time.monotonic()
+            self.last_foreground = time.monotonic()
             with self._counting:
                 self._going_on -= 1
 
@@ -57,7 +60,7 @@ class Throttle:
             From 0, which rests as long as it worked, to 1, which does not rest. No rest is longer
             than a quarter of a second.
         """
-        if not self._going_on and not 0 <= time.monotonic() - self._last_foreground <= _RECENT_SECONDS:
+        if not self._going_on and not 0 <= time.monotonic() - self.last_foreground <= _RECENT_SECONDS:
             return
         seconds = min(worked, _MAX_REST_SECONDS) * (1.0 - urgency)
         if seconds > 0:

@@ -123,9 +123,11 @@ class Wal:
         ObjectExistsError
             If the position is taken.
         """
-        failpoint.reach("wal.before_append")
+        if failpoint.actions:
+            failpoint.reach("wal.before_append")
         self._store.put_if_absent(layout.wal_path(self._shard_id, position), data)
-        failpoint.reach("wal.after_append")
+        if failpoint.actions:
+            failpoint.reach("wal.after_append")
 
     def remember(self, position: int, entry: WalEntry, held_bytes: int | None = None) -> None:
         """Cache an entry known to be at ``position``, so that readers here need not load it."""

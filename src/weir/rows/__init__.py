@@ -8,10 +8,9 @@ from weir.rows.changes import (
     as_row_table,
     change_table,
     check_deletable,
-    tombstone_batches,
-    upsert_batches,
 )
 from weir.rows.coerce import RowInput, pieces, repeatable
+from weir.rows.conforming import conformed, tombstone_batches, upsert_batches
 from weir.rows.keys import as_key_table
 
 __all__ = [
@@ -21,6 +20,7 @@ __all__ = [
     "as_row_table",
     "change_table",
     "check_deletable",
+    "conformed",
     "pieces",
     "repeatable",
     "tombstone_batches",

@@ -1,19 +1,17 @@
-"""Upserts and deletes: checked rows, as batches of WAL entries."""
+"""Rows that say what they do to their keys: upsert or delete them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError, SchemaError
-from weir.format.wal_entry import TOMBSTONE
 from weir.rows.cast import is_text
 from weir.rows.coerce import RowInput, as_table
-from weir.rows.conforming import conformed
+from weir.rows.conforming import conformed, tombstones
 
 __all__ = [
     "DELETE",
@@ -27,8 +25,6 @@ __all__ = [
     "change_table",
     "check_deletable",
     "operation_names",
-    "tombstone_batches",
-    "upsert_batches",
 ]
 
 OPERATION = "_op"
@@ -104,7 +100,7 @@ def change_table(
         whole = whole.drop_columns([OPERATION])
     rows = conformed(whole, schema, primary_key, first_row=first_row)
     if deletes is None or not pc.any(deletes).as_py():
-        deletes = pa.chunked_array([_flags(rows.num_rows, False)])
+        deletes = pa.chunked_array([tombstones(rows.num_rows, False)])
         return pa.Table.from_arrays([*rows.columns, deletes], schema=wal_schema)
     check_deletable(schema, primary_key)
     kept = pc.if_else(deletes, pa.scalar(None, pa.int64()), pa.array(np.arange(rows.num_rows)))
@@ -178,37 +174,3 @@ def check_deletable(schema: pa.Schema, primary_key: tuple[str, ...]) -> None:
             where=", ".join(required),
             hint="Create the table with these columns nullable",
         )
-
-
-def upsert_batches(rows: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return checked rows as batches of WAL entries."""
-    tombstone = wal_schema.field(TOMBSTONE)
-    return [
-        batch.append_column(tombstone, _flags(batch.num_rows, False))
-        for batch in rows.to_batches()
-        if batch.num_rows
-    ]
-
-
-def tombstone_batches(keys: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return checked keys as batches of tombstones."""
-    batches = []
-    for batch in keys.to_batches():
-        if not batch.num_rows:
-            continue
-        columns = [
-            batch.column(field.name)
-            if field.name in keys.schema.names
-            else pa.nulls(batch.num_rows, field.type)
-            for field in wal_schema
-            if field.name != TOMBSTONE
-        ]
-        columns.append(_flags(batch.num_rows, True))
-        batches.append(pa.RecordBatch.from_arrays(columns, schema=wal_schema))
-    return batches
-
-
-@lru_cache(maxsize=64)
-def _flags(count: int, value: bool) -> pa.Array:
-    # Immutable, and writers tend to write batches of one size.
-    return pa.repeat(pa.scalar(value), count)

@@ -1,20 +1,29 @@
-"""Checking an Arrow table against the schema of a table, column by column."""
+"""Arrow tables checked against the schema of a table, column by column, and as batches of WAL entries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import KeyValueError, SchemaError
 from weir.format.distinct_sketch import SKETCH, check_sketches
+from weir.format.wal_entry import TOMBSTONE
 from weir.rows.cast import cast_to
 from weir.rows.json_texts import kept_json
 from weir.schema.list_cast import is_list
 
-__all__ = ["conformed", "missing_key", "unknown_column"]
+__all__ = [
+    "conformed",
+    "missing_key",
+    "tombstone_batches",
+    "tombstones",
+    "unknown_column",
+    "upsert_batches",
+]
 
 
 def conformed(
@@ -218,3 +227,38 @@ def missing_key(name: str, primary_key: tuple[str, ...]) -> KeyValueError:
         where=name,
         hint=f"Every row needs its key: {', '.join(primary_key)}",
     )
+
+
+def upsert_batches(rows: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return checked rows as batches of WAL entries."""
+    tombstone = wal_schema.field(TOMBSTONE)
+    return [
+        batch.append_column(tombstone, tombstones(batch.num_rows, False))
+        for batch in rows.to_batches()
+        if batch.num_rows
+    ]
+
+
+def tombstone_batches(keys: pa.Table, wal_schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return checked keys as batches of tombstones."""
+    batches = []
+    for batch in keys.to_batches():
+        if not batch.num_rows:
+            continue
+        columns = [
+            batch.column(field.name)
+            if field.name in keys.schema.names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in wal_schema
+            if field.name != TOMBSTONE
+        ]
+        columns.append(tombstones(batch.num_rows, True))
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=wal_schema))
+    return batches
+
+
+@lru_cache(maxsize=64)
+def tombstones(count: int, value: bool) -> pa.Array:
+    """Return the column that says of some rows that they delete their keys, or that they do not."""
+    # Immutable, and writers tend to write batches of one size.
+    return pa.repeat(pa.scalar(value), count)

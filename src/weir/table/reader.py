@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -292,7 +293,7 @@ class TableReader:
             return query if same else request.checked(seen.base.schema)
 
         def plan() -> tuple[ReadSnapshot, SearchPlan]:
-            self._throttle.foreground()
+            self._throttle.last_foreground = time.monotonic()
             if not self._has_searched:
                 self._has_searched = True
                 open_ahead(self.base, request.columns)
@@ -307,7 +308,7 @@ class TableReader:
     def _search_plan_at(
         self, token: SnapshotToken, request: SearchRequest[Query], state: str
     ) -> tuple[ReadSnapshot, SearchPlan]:
-        self._throttle.foreground()
+        self._throttle.last_foreground = time.monotonic()
         with self._states.reading(token):
             seen = self._states.take(token)
             self._shards.refuse_shared_keys(seen)

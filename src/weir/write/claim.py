@@ -129,7 +129,7 @@ def claim_shard(
             wal, manifest, schema, epoch.refuse_lost_entries, was_absent=absent is not None
         )
         if epoch.lease is not None:
-            epoch.lease.reached(next_position - 1)
+            epoch.lease.last_position = next_position - 1
         # In the short time of a wave that began before our manifest was there, the place of our fence has not
         # been collected: an earlier fence at it was met, and a later one meets ours.
         if not wave.was_short():

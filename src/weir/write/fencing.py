@@ -64,7 +64,7 @@ class AppendCheck:
         self._store = store
         self._shard_id = shard_id
         self._wal = wal
-        self._clock = clock
+        self.clock = clock
         self._free_at = clock.uptime()
         self._began = self._free_at
 
@@ -89,7 +89,7 @@ class AppendCheck:
         StorageError
             If the manifest cannot be read.
         """
-        self._began = self._clock.uptime()
+        self._began = self.clock.uptime()
         if not self._is_uncertain(in_doubt, self._began):
             return
         latest = read_latest_manifest(self._store, self._shard_id)
@@ -123,7 +123,7 @@ class AppendCheck:
         StorageError
             If the manifest cannot be read; the outcome is then unknown.
         """
-        if self._is_uncertain(in_doubt, self._clock.uptime()):
+        if self._is_uncertain(in_doubt, self.clock.uptime()):
             latest = read_latest_manifest(self._store, self._shard_id)
             if latest is not None and latest.replay_after_wal_entry_position >= position:
                 raise FencedError(
@@ -175,6 +175,7 @@ class Fence:
         self._lease = lease
         self._heartbeat = heartbeat
         self._appends = appends
+        self._clock = appends.clock
         self._wal = wal
         self._stop = stop
 
@@ -196,7 +197,8 @@ class Fence:
             If the manifest had to be asked, and cannot be read.
         """
         try:
-            self._lease.check_to_append()
+            if self._clock.uptime() >= self._lease.certain_until:
+                self._lease.check_to_append()
             self._appends.before(position, epoch=self._epoch, in_doubt=in_doubt)
         except FencedError as error:
             raise self.fenced(error) from None

@@ -258,7 +258,7 @@ class LogAppender:
         self._next_position = position + 1
         self._metrics.log_appends.add()
         self._metrics.log_rows.add(entry.num_rows)
-        self._lease.reached(position)
+        self._lease.last_position = position
         if entry.header.published:
             self._unannounced = ()
         self._in_doubt.clear()

@@ -54,6 +54,13 @@ class WriterParts:
     shards: ShardPool
     former: FormerShards
 
+    def shards_of(self, writes: Sequence[Routed]) -> list[ShardWriter]:
+        """Return the writers of the shards of some writes, claiming new ones first."""
+        try:
+            return [self.shards.open[values] for values, _ in writes]
+        except KeyError:
+            return self.shards.of([values for values, _ in writes])
+
     def rerouted(self, writes: Sequence[Routed], *, whole: bool) -> list[Routed]:
         """Return writes that were split by a former rule, split by this one.
 
@@ -302,11 +309,11 @@ class RoutedWrites:
             if parts.spec_id != split_by:
                 routed, split_by = parts.rerouted(routed, whole=source is not None), parts.spec_id
             try:
-                shards = parts.shards.of([values for values, _ in routed])
+                shards = parts.shards_of(routed)
                 if source is not None:
                     # Only now, that there are shards of this rule, those of former ones get nothing more.
                     routed = parts.not_done(routed, source)
-                    shards = parts.shards.of([values for values, _ in routed])
+                    shards = parts.shards_of(routed)
                 prepared = [
                     (shard, shard.prepare(write, marks, schema=columns.row_schema))
                     for shard, (_, write) in zip(shards, routed, strict=True)

@@ -57,6 +57,10 @@ class ShardPool:
 
     Attributes
     ----------
+    open : dict of ShardValues to ShardWriter
+        The writers of the shards that may be written to without asking here; none once it is closed.
+    process_id : int
+        The process that made it.
     unflushed : UnflushedBytes
         Bounds the memory of the rows of all shards together that were claimed here.
     """
@@ -77,6 +81,7 @@ class ShardPool:
         self._find_shards = find_shards
         self._is_resharded = is_resharded
         self._held: dict[ShardValues, HeldShard] = {}
+        self.open: dict[ShardValues, ShardWriter] = {}
         # Those of them that may have come too late: nothing is written to them before the table was asked.
         self._unasked: set[ShardValues] = set()
         # A named writer starts again by fencing its former self, also in the same process.
@@ -84,7 +89,7 @@ class ShardPool:
         self._options = options
         self._opening = threading.Lock()
         self._closed = False
-        self._process_id = os.getpid()
+        self.process_id = os.getpid()
         backlog = MergeBacklog(
             options.max_unmerged_generations,
             timeout=options.backpressure_timeout,
@@ -144,6 +149,7 @@ class ShardPool:
                 self._claim(missing, alone=alone)
             if not self._unasked.isdisjoint(wanted):
                 self._refuse_if_resharded()
+            self.open.update((values, self._held[values].writer) for values in wanted)
 
     def _claim(self, missing: list[ShardValues], *, alone: bool) -> None:
         shards = self._find_shards(missing)
@@ -236,11 +242,6 @@ class ShardPool:
         for held in self._held.values():
             held.abandon(self)
 
-    def begin_write(self) -> None:
-        """Note that a write begins, for background work to give way; raise as :meth:`refuse_if_closed`."""
-        self.refuse_if_closed()
-        self.engine.throttle.foreground()
-
     def refuse_if_closed(self) -> None:
         """Raise if nothing more can be written here.
 
@@ -253,7 +254,7 @@ class ShardPool:
         """
         if self._is_of_another_process():
             raise WriterError(
-                f"the writer belongs to process {self._process_id}, from which this one was forked",
+                f"the writer belongs to process {self.process_id}, from which this one was forked",
                 hint="Open the table in this process and make a writer there, for other shards",
             )
         if self._closed:
@@ -263,11 +264,12 @@ class ShardPool:
         """Take no more rows, and claim no more shards."""
         with self._opening:
             self._closed = True
+            self.open.clear()
 
     def _is_of_another_process(self) -> bool:
         # After a fork there are two copies of the writer and one lease: both would append at the same
         # position with the same epoch. The copy also lacks the threads.
-        return os.getpid() != self._process_id
+        return os.getpid() != self.process_id
 
 
 def _run(

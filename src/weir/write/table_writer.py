@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -21,6 +23,7 @@ from weir.rows import (
     as_row_table,
     change_table,
     check_deletable,
+    conformed,
     pieces,
     repeatable,
     tombstone_batches,
@@ -97,6 +100,13 @@ class TableWriter:
     @property
     def _shards(self) -> ShardPool:
         return self._writes.parts.shards
+
+    def _begin_write(self) -> None:
+        """Note that a write begins, for background work to give way; raise if nothing more can be written."""
+        shards = self._shards
+        if not shards.open or shards.process_id != os.getpid():
+            shards.refuse_if_closed()
+        shards.engine.throttle.last_foreground = time.monotonic()
 
     @overload
     def upsert(
@@ -186,8 +196,14 @@ class TableWriter:
         if progress is not None and not wait:
             raise InputError("progress needs wait=True", where="progress", hint="Leave out wait")
         told = progress or (lambda _: None)
-        self._shards.begin_write()
-        stream = pieces(data) if wait and source is None and condition is None else None
+        self._begin_write()
+        stream = None
+        if not isinstance(data, pa.Table):
+            if wait and source is None and condition is None:
+                stream = pieces(data)
+            if stream is None:
+                # Out of a stream first: after returning, the caller may change what it holds.
+                data = repeatable(data)
         if stream is None:
             result = self._upsert_whole(data, wait, source, condition)
             if isinstance(result, WriteResult):
@@ -199,16 +215,16 @@ class TableWriter:
         self, data: RowInput, wait: bool, source: Source | None, condition: str | None
     ) -> WriteResult | Future[WriteResult]:
         if condition is not None:
-            return self._decided([Upsert(repeatable(data), condition)], wait=wait, source=source)
-        # Out of a stream first: after returning, the caller may change what it holds.
-        columns, batches = self._upserts(repeatable(data))
+            return self._decided([Upsert(data, condition)], wait=wait, source=source)
+        columns, batches = self._upserts(data)
         return self._write_all(columns, batches, source, wait)
 
     def _upserts(self, data: RowInput, first_row: int = 0) -> tuple[TableColumns, list[pa.RecordBatch]]:
         """Return checked rows as batches of log entries, and the columns that they have."""
 
         def made(columns: TableColumns) -> list[pa.RecordBatch]:
-            rows = as_row_table(data, columns.schema, columns.primary_key, first_row=first_row)
+            checked = conformed if isinstance(data, pa.Table) else as_row_table
+            rows = checked(data, columns.schema, columns.primary_key, first_row=first_row)
             return upsert_batches(rows, columns.wal_schema)
 
         return self._columns.fitting(made)
@@ -390,7 +406,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
-        self._shards.begin_write()
+        self._begin_write()
         if where is not None:
             if keys is not None or condition is not None or source is not None or not wait:
                 raise InputError(
@@ -446,7 +462,7 @@ class TableWriter:
             As for :meth:`upsert`. With many rows, some may have been changed, and if the store failed, the
             outcome for the last ones is unknown: do not blindly repeat an expression such as ``n + 1``.
         """
-        self._shards.begin_write()
+        self._begin_write()
         return self._change_by_filter(where, Kind.UPDATE, dict(set), limit)
 
     def apply(
@@ -484,7 +500,7 @@ class TableWriter:
         LeaseHeldError, FencedError, BackpressureError, StorageError
             As for :meth:`upsert`.
         """
-        self._shards.begin_write()
+        self._begin_write()
         if isinstance(changes, Sequence) and changes and isinstance(changes[0], OperationInput):
             return self._decided(list(changes), wait=True, source=source, all_or_nothing=all_or_nothing)
         if all_or_nothing:
@@ -527,7 +543,7 @@ class TableWriter:
         InputError, SchemaError, KeyValueError
             If rows do not fit the table. Nothing is written.
         """
-        self._shards.begin_write()
+        self._begin_write()
         current = self._columns.current()
         if asked_operations(changes, current.schema, current.primary_key) is not None:
             raise InputError("apply_each takes rows that upsert or delete", hint="Make each write separately")
@@ -594,7 +610,7 @@ class TableWriter:
         SchemaError
             If rows have values of a column that was dropped meanwhile. Nothing was written.
         """
-        self._shards.begin_write()
+        self._begin_write()
 
         def made(columns: TableColumns) -> list[tuple[ShardValues, pa.Table]]:
             return [(values, resolved(rows, columns)) for values, rows in changes]
@@ -777,7 +793,7 @@ class TableWriter:
             As for :meth:`upsert`.
         """
         parts = self._writes.parts
-        parts.shards.begin_write()
+        self._begin_write()
         if not staged:
             return WriteResult(0, {})
         if spec_id not in (None, parts.spec_id):
@@ -880,7 +896,7 @@ class TableWriter:
         all_or_nothing: bool = False,
     ) -> WriteResult | Future[WriteResult]:
         """Queue what depends on the rows there are, and is decided when it is written."""
-        self._shards.begin_write()
+        self._begin_write()
         columns = self._columns.newest()
         made = made_operations(operations, columns)
         undecided = [
@@ -949,5 +965,5 @@ def _known(
 
 def upsert_piece(writer: TableWriter, piece: RowInput, first_row: int) -> WriteResult:
     """Upsert a piece of a stream, whose rows errors count from ``first_row``."""
-    writer._shards.begin_write()
+    writer._begin_write()
     return writer._write(*writer._upserts(piece, first_row))

@@ -530,7 +530,7 @@ def test_after_a_brief_pause_appends_only_look(store: LocalStore, take: Take, cl
         counting.reset()
         first.check_to_append()
         first.check_to_append()
-        first.reached(position)
+        first.last_position = position
         first.pause(brief=True)
         assert dict(counting.counts) == {"head": 1}
         assert (stored(store).released, stored(store).last_position) == (True, 0)
@@ -538,14 +538,14 @@ def test_after_a_brief_pause_appends_only_look(store: LocalStore, take: Take, cl
     clock.pass_time(1)
     first.pause(brief=True)
     assert (stored(store).released, stored(store).last_position) == (True, 5)
-    first.reached(6)
+    first.last_position = 6
     first.renew()
     assert (stored(store).released, stored(store).last_position) == (True, 6)
     # For more than an append it is taken back.
     first.check()
     assert not stored(store).released
     first.pause(brief=True)
-    first.reached(7)
+    first.last_position = 7
     first.release()
     assert (stored(store).released, stored(store).last_position) == (True, 7)
 

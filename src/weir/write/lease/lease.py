@@ -12,6 +12,7 @@ for which they add an allowance.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from dataclasses import replace
@@ -65,6 +66,15 @@ class ShardLease:
         Uptime at which it runs out.
     path : str, optional
         Where it is stored, if it is no shard's.
+
+    Attributes
+    ----------
+    certain_until : float
+        Uptime before which it is ours without a further look, as writers find out before each append. Minus
+        infinity while it is paused, and once it is lost, released or found expired.
+    last_position : int
+        A position that the log has reached, according to the lease and its holder since. The next change of
+        the stored lease records it.
     """
 
     def __init__(
@@ -81,8 +91,8 @@ class ShardLease:
         self._terms = terms
         self._held = held
         self._version = version
-        self._deadline = deadline
-        self._last_position = held.last_position
+        self._deadline = self.certain_until = deadline
+        self.last_position = held.last_position
         self._is_idle = False
         self._ended: FencedError | None = None
         self._is_paused = False
@@ -177,18 +187,9 @@ class ShardLease:
         return self._is_paused
 
     @property
-    def last_position(self) -> int:
-        """A position that the log has reached, according to the lease and its holder since."""
-        return self._last_position
-
-    @property
     def is_idle(self) -> bool:
         """Whether the log has not grown between the last two renewals."""
         return self._is_idle
-
-    def reached(self, position: int) -> None:
-        """Remember the log position, which the next change of the stored lease records. No round trip."""
-        self._last_position = position
 
     def check(self) -> None:
         """Return if the lease is ours still. Asks nothing of the store, unless it was paused.
@@ -269,11 +270,11 @@ class ShardLease:
             if self._is_paused:
                 self._give_up()
                 return
-            renewed, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
+            renewed, deadline = _written(self.shard_id, self.epoch, self._terms, self.last_position)
             renewed = replace(renewed, acquired_at=self._held.acquired_at)
             recorded = self._held.last_position
             self._swap(renewed)
-            self._deadline = deadline
+            self._hold_until(deadline)
             self._is_idle = renewed.last_position == recorded
 
     def release(self) -> None:
@@ -318,7 +319,7 @@ class ShardLease:
             is_due = self._terms.clock.uptime() - self._swapped_at >= _RECORDED_EVERY_SECONDS
             if self._ended is not None or (self._is_paused and not is_due):
                 return
-            self._is_paused = True
+            self._is_paused, self.certain_until = True, -math.inf
             try:
                 self._give_up()
             except WeirError as error:
@@ -327,7 +328,7 @@ class ShardLease:
     def _give_up(self) -> None:
         """Mark the lease as released, unless it already is, or another writer has it."""
         released_leases.add(self._held)
-        is_recorded = self._held.last_position == self._last_position
+        is_recorded = self._held.last_position == self.last_position
         if self._held.released and is_recorded and self._version is not None:
             return
         released = replace(
@@ -336,7 +337,7 @@ class ShardLease:
             expires_at_uptime=self._terms.clock.uptime(),
             released=True,
             write_id=secrets.token_hex(16),
-            last_position=self._last_position,
+            last_position=self.last_position,
         )
         try:
             self._swap(released)
@@ -348,7 +349,7 @@ class ShardLease:
         with self._swapping:
             if self._ended is not None or not self._is_paused:
                 return
-            taken, deadline = _written(self.shard_id, self.epoch, self._terms, self._last_position)
+            taken, deadline = _written(self.shard_id, self.epoch, self._terms, self.last_position)
             # From here on this process must not treat it as released, whether or not the answer to the swap
             # arrives.
             released_leases.remove(self._held)
@@ -359,8 +360,8 @@ class ShardLease:
                 self._version = None
                 released_leases.add(self._held)
                 raise
-            self._deadline = deadline
             self._is_paused = False
+            self._hold_until(deadline)
 
     def _swap(self, successor: Lease) -> None:
         """Replace the stored lease, which must be ours, by ``successor``."""
@@ -413,7 +414,14 @@ class ShardLease:
     def _end(self, error: FencedError) -> FencedError:
         if self._ended is None:
             self._ended = error
+        self.certain_until = -math.inf
         return self._ended.again()
+
+    def _hold_until(self, deadline: float) -> None:
+        self._deadline = self.certain_until = deadline
+        if self._ended is not None:
+            # Another thread has found it expired meanwhile, which stands.
+            self.certain_until = -math.inf
 
     def _error(self, what: str) -> FencedError:
         return FencedError(
