@@ -495,10 +495,10 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]],
     monkeypatch.setattr(concurrent_map, "_WAVE_SECONDS", -1.0)
 
     def do(something: Callable[[], None]) -> None:
-        known = dict(lineage._numbers)
+        known = dict(lineage.lineages)
         something()
-        lineage._numbers.clear()
-        lineage._numbers.update(known)
+        lineage.lineages.clear()
+        lineage.lineages.update(known)
 
     return do
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["begin_another", "lineage_of", "namespace_of"]
+__all__ = ["begin_another", "lineage_of", "lineages", "namespace_of"]
 
-_numbers: dict[str, int] = {}
+lineages: dict[str, int] = {}
+"""The number of the followed history of each table that had more than one."""
 _lock = threading.Lock()
 
 
@@ -24,8 +25,7 @@ def lineage_of(table: str) -> int:
     table : str
         Identity and location of the table.
     """
-    with _lock:
-        return _numbers.get(table, 0)
+    return lineages.get(table, 0)
 
 
 def namespace_of(table: str) -> str:
@@ -55,5 +55,5 @@ def begin_another(table: str, seen: int) -> None:
     1
     """
     with _lock:
-        if _numbers.get(table, 0) == seen:
-            _numbers[table] = seen + 1
+        if lineages.get(table, 0) == seen:
+            lineages[table] = seen + 1

@@ -23,7 +23,7 @@ from weir.base.library_errors import (
     storage_failure,
 )
 from weir.base.library_session import LibrarySession
-from weir.base.lineage import begin_another, lineage_of, namespace_of
+from weir.base.lineage import begin_another, lineage_of, lineages, namespace_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.newest_manifest import read_first_listed
 from weir.base.predecessor import restored_meanwhile
@@ -402,7 +402,7 @@ class BaseTable:
     @property
     def is_former(self) -> bool:
         """Whether :meth:`begin_anew` was called for the table since this version was opened."""
-        return lineage_of(self._history) != self._lineage
+        return lineages.get(self._history, 0) != self._lineage
 
     @property
     def version(self) -> int:

@@ -6,12 +6,15 @@ however many tables share it.
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
 
-from weir.engine.tracing import carried
+from weir.engine import tracing
+from weir.engine.cancellation import is_cancellable
 
 __all__ = ["EndpointExecutors", "Executors", "SharedThreads"]
 
@@ -55,7 +58,7 @@ class SharedThreads(Executor):
 
     def submit(self, function, /, *arguments, **named):  # type: ignore[no-untyped-def]
         """Run a function on a thread. Raises RuntimeError when the process is ending."""
-        return self._started().submit(carried(function), *arguments, **named)
+        return self._started().submit(_carried(function), *arguments, **named)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the threads; they start again if they are needed."""
@@ -161,3 +164,11 @@ class Executors:
         """End all threads once their work is done."""
         for one in self.all:
             one.shutdown()
+
+
+def _carried(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs inside the span of the caller, on whichever thread, and ends with it."""
+    if tracing.begin is None and not is_cancellable():
+        return function
+    context = contextvars.copy_context()
+    return lambda *arguments, **named: context.run(function, *arguments, **named)

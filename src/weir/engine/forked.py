@@ -6,13 +6,17 @@ import os
 
 from weir.errors import ForkedProcessError
 
-__all__ = ["note_use", "refuse_forked"]
+__all__ = ["is_forked", "note_use", "refuse_forked"]
 
-_state = {"used": False, "forked": False}
+is_forked = False
+"""Whether :func:`refuse_forked` raises: so it need not be called before every read."""
+
+_is_used = False
 
 
 def _after_fork() -> None:
-    _state["forked"] = _state["used"]
+    global is_forked
+    is_forked = _is_used
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -20,7 +24,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def note_use() -> None:
     """Note that this process has threads of the libraries from now on: it has opened a table."""
-    _state["used"] = True
+    global _is_used
+    _is_used = True
 
 
 def refuse_forked() -> None:
@@ -31,7 +36,7 @@ def refuse_forked() -> None:
     ForkedProcessError
         In such a process, where every read and write would hang.
     """
-    if _state["forked"]:
+    if is_forked:
         raise ForkedProcessError(
             "this process was forked from one that had opened a table: a fork has no copy of the threads "
             "that read and write",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
-from weir.engine.cancellation import is_cancellable
-
-__all__ = ["Begin", "begin", "carried", "trace_with"]
+__all__ = ["Begin", "begin", "trace_with"]
 
 Begin = Callable[[str], AbstractContextManager[object]]
 """Begins a span of a name, inside that of the caller; the span ends with the context."""
@@ -33,11 +29,3 @@ def trace_with(begins: Begin | None) -> None:
     """
     global begin
     begin = begins
-
-
-def carried(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs inside the span of the caller, on whichever thread, and ends with it."""
-    if begin is None and not is_cancellable():
-        return function
-    context = contextvars.copy_context()
-    return lambda *arguments, **named: context.run(function, *arguments, **named)

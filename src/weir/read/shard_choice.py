@@ -61,7 +61,14 @@ class ShardChoice:
     def for_filter(
         self, snapshot: ReadSnapshot, condition: str | None
     ) -> tuple[Sequence[ShardView], Sequence[tuple[ShardView, str]]]:
-        """Return the shards that a filter may touch, and those that it cannot, with reasons."""
+        """Return the shards that a filter may touch, and those that it cannot, with reasons.
+
+        Raises
+        ------
+        ShardConflictError
+            As for :meth:`refuse_shared_keys`.
+        """
+        self.refuse_shared_keys(snapshot)
         values = self.values_of(view.manifest for view in snapshot.shards)
         own = [(shard, held) for shard, held in values.items() if held is not None]
         if condition is None or not own:

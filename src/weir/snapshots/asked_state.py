@@ -18,7 +18,7 @@ At = SnapshotToken | datetime | str
 
 @dataclass(frozen=True, slots=True)
 class AskedState:
-    """What ``consistency=`` and ``at=`` of a read say together. Made by :meth:`of`.
+    """What ``consistency=`` and ``at=`` of a read say together.
 
     Parameters
     ----------
@@ -26,44 +26,41 @@ class AskedState:
         How fresh the state has to be, where there is no token.
     token : SnapshotToken or None
         The token whose state it is.
+    said : Consistency or str
+        A description of the state.
     """
 
     fresh: Consistency
     token: SnapshotToken | None
+    said: Consistency | str
 
     @classmethod
-    def of(
-        cls, consistency: str | Consistency, at: At | None, token_of: Callable[[At], SnapshotToken]
+    def at(
+        cls, named: At, consistency: str | Consistency, token_of: Callable[[At], SnapshotToken]
     ) -> AskedState:
-        """Check which state is asked for.
+        """Return an earlier state, named by something.
 
         Parameters
         ----------
+        named : SnapshotToken, datetime or str
+            What names the state.
         consistency : str or Consistency
             As it was passed; anything but the default contradicts a token.
-        at : SnapshotToken, datetime or str, optional
-            What names the state.
         token_of : callable
             Returns the token of what was named so.
 
         Raises
         ------
         OptionError
-            If there is no such consistency, or there is a token too.
+            If there is no such consistency, or another one than the default.
         InputError
             If there is no such state, or it is of another table.
         """
         fresh = Consistency.parse(consistency)
-        if at is None:
-            return cls(fresh, None)
         if consistency is not STRONG:
             raise OptionError(
                 f"at= names the state to read, which contradicts consistency={str(fresh)!r}",
                 where="consistency",
                 hint="Pass one of them",
             )
-        return cls(fresh, token_of(at))
-
-    def __str__(self) -> str:
-        """Return a description of the state."""
-        return str(self.fresh) if self.token is None else "at a snapshot token"
+        return cls(fresh, token_of(named), "at a snapshot token")

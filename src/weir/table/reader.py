@@ -18,6 +18,7 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.changes.feed import FeedSource
 from weir.changes.range import ChangeSource
+from weir.engine import forked
 from weir.engine.forked import refuse_forked
 from weir.errors import CorruptionError, InputError, OptionError
 from weir.format.newest import newest_rows
@@ -171,13 +172,12 @@ class TableReader:
         asked = {name: value for name, value in named.items() if value is not None}
 
         def planned(snapshot: ReadSnapshot, purpose: Purpose) -> ScanPlan:
-            self._shards.refuse_shared_keys(snapshot)
             return self._planner.plan(
                 snapshot,
                 columns=() if purpose is Purpose.COUNT else columns,
                 filter=filter,
                 limit=limit,
-                consistency=str(state),
+                consistency=state.said,
                 purpose=purpose,
             )
 
@@ -282,7 +282,7 @@ class TableReader:
         asked = arguments(request)
         if token is not None:
             return Search(
-                partial(self._search_plan_at, token, request, str(state)),
+                partial(self._search_plan_at, token, request, str(state.said)),
                 lambda _: self._states.reading(token),
                 asked=asked,
             )
@@ -301,7 +301,7 @@ class TableReader:
 
         def planned(seen: ReadSnapshot) -> tuple[ReadSnapshot, SearchPlan]:
             self._shards.refuse_shared_keys(seen)
-            return seen, request.plan(self._planner, seen, asked_of(seen), str(state))
+            return seen, request.plan(self._planner, seen, asked_of(seen), str(state.said))
 
         return Search(plan, self.snapshots.reading, attempts=MAX_SNAPSHOTS, asked=asked)
 
@@ -348,8 +348,12 @@ class TableReader:
             return self._states.take(state.token).base.schema
 
     def _asked(self, consistency: str | Consistency, at: At | None) -> AskedState:
-        refuse_forked()
-        return AskedState.of(consistency, at, self.token_of)
+        if forked.is_forked:
+            refuse_forked()
+        if at is not None:
+            return AskedState.at(at, consistency, self.token_of)
+        fresh = Consistency.parse(consistency)
+        return AskedState(fresh, None, fresh)
 
     def _read(self, state: AskedState, use: Callable[[ReadSnapshot], pa.Table]) -> pa.Table:
         """Return the result for a snapshot that is fresh enough, or for that of a token."""
