@@ -65,6 +65,11 @@ class Router:
     field_ids : mapping of str to int
         Lance field id of each column.
 
+    Attributes
+    ----------
+    only : ShardValues or None
+        The values of all rows, of a table that is not sharded; None until rows were routed.
+
     Notes
     -----
     The spec is bound to the columns at the first use, so that a table whose spec has a transform that is
@@ -83,22 +88,17 @@ class Router:
     """
 
     def __init__(self, spec: ShardSpec, schema: pa.Schema, field_ids: Mapping[str, int]) -> None:
-        self._spec = spec
+        self.spec = spec
         self._schema = schema
         self._field_ids = field_ids
         self._bound: tuple[BoundField, ...] | None = None
         self._known: dict[tuple[bytes | None, ...], ShardValues] = {}
-        self._constant: ShardValues | None = None
+        self.only: ShardValues | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
         # Bound and cached state is recreated where it is needed.
-        return Router, (self._spec, self._schema, dict(self._field_ids))
-
-    @property
-    def spec(self) -> ShardSpec:
-        """The spec."""
-        return self._spec
+        return Router, (self.spec, self._schema, dict(self._field_ids))
 
     @property
     def fields(self) -> tuple[BoundField, ...]:
@@ -110,7 +110,7 @@ class Router:
             The spec cannot be evaluated here; see :func:`weir.sharding.bound.bind`.
         """
         if self._bound is None:
-            self._bound = bind(self._spec, self._schema, self._field_ids)
+            self._bound = bind(self.spec, self._schema, self._field_ids)
         return self._bound
 
     @property
@@ -132,7 +132,7 @@ class Router:
         """Return the columns outside the key, without the promise, that could move a key to another shard."""
         found = (
             source.name
-            for one, recorded in zip(self.fields, self._spec.fields, strict=True)
+            for one, recorded in zip(self.fields, self.spec.fields, strict=True)
             if recorded.parameters.get(IMMUTABLE) != "true"
             for source in one.sources
         )
@@ -187,8 +187,8 @@ class Router:
 
     def _only_values(self, rows: pa.RecordBatch | pa.Table) -> ShardValues | None:
         """Return the shard of all rows if that is plain to see: one row, or one shard in all."""
-        if self._constant is not None:
-            return self._constant
+        if self.only is not None:
+            return self.only
         fields = self.fields
         unsharded = all(isinstance(one.transform, Unsharded) for one in fields)
         if not unsharded and rows.num_rows > 1:
@@ -196,7 +196,7 @@ class Router:
         row = rows if rows.num_rows == 1 else rows.slice(0, 1)
         values = self._values([arrow_scalar.encode(_evaluate(one, row))[0] for one in fields])
         if unsharded:
-            self._constant = values
+            self.only = values
         return values
 
     def _partition(self, rows: pa.RecordBatch | pa.Table) -> Partition:

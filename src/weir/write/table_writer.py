@@ -864,6 +864,9 @@ class TableWriter:
         return [one_batch(item) for item in columns.router.route(rows)]
 
     def _routed(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> list[_RoutedBatch]:
+        only = columns.router.only
+        if only is not None:
+            return [(only, batch) for batch in batches]
         return [item for batch in batches for item in columns.router.route(batch)]
 
     def _write(self, columns: TableColumns, batches: list[pa.RecordBatch]) -> WriteResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -519,6 +520,43 @@ def test_pausing_what_others_have_taken(store: LocalStore, take: Take) -> None:
     second.renew()
     with pytest.raises(FencedError, match="taken over"):
         first.check()
+
+
+def test_until_when_a_lease_is_certain(store: LocalStore, take: Take, clock: FakeClock) -> None:
+    """What is compared before each append says the same as a check does."""
+    first = take()
+    clock.pass_time(10)
+    first.renew()
+    assert first.certain_until == clock.uptime() + TTL
+    for brief in (False, True):
+        first.pause(brief=brief)
+        assert first.certain_until == -math.inf
+        first.check()
+        assert first.certain_until == clock.uptime() + TTL
+    second = take(takeover=True)
+    with pytest.raises(FencedError, match="taken over"):
+        first.renew()
+    second.release()
+    assert first.certain_until == second.certain_until == -math.inf
+
+
+def test_a_lease_that_expires_during_its_renewal_stays_lost(
+    take: Take, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = take()
+    swap = lost._swap
+
+    def swap_late(renewed: Lease) -> None:
+        clock.pass_time(TTL)
+        with pytest.raises(FencedError, match="expired"):
+            lost.check()
+        swap(renewed)
+
+    monkeypatch.setattr(lost, "_swap", swap_late)
+    lost.renew()
+    assert lost.certain_until == -math.inf
+    with pytest.raises(FencedError, match="expired"):
+        lost.check()
 
 
 def test_after_a_brief_pause_appends_only_look(store: LocalStore, take: Take, clock: FakeClock) -> None:
