@@ -191,7 +191,7 @@ class DatasetTask:
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
         limit = limit if limit is not None else self.limit
-        known = self._known_rows()
+        known = self._known_rows(read=True)
         if known is not None:
             yield from known.slice(0, limit).to_batches()
             return
@@ -292,9 +292,14 @@ class DatasetTask:
             left = None if left is None else left - rows.num_rows
             yield rows
 
+    def known(self) -> pa.Table | None:
+        """Return the rows if nothing has to be read for them."""
+        known = self._known_rows(read=False)
+        return None if known is None else known.slice(0, self.limit)
+
     def table(self, limit: int | None = None) -> pa.Table:
         """Return the rows, at most ``limit``."""
-        known = self._known_rows()
+        known = self._known_rows(read=True)
         if known is not None:
             return known.slice(0, limit if limit is not None else self.limit)
         batches = list(self.batches(limit))
@@ -316,27 +321,35 @@ class DatasetTask:
         scanner = dataset.scanner(columns=list(columns), with_row_id=with_row_id or not columns)
         return scanner.projected_schema.empty_table()
 
-    def _known_rows(self) -> pa.Table | None:
-        """Return the rows, if they are in the cache, or of a small source whose columns are kept there."""
+    def _known_rows(self, *, read: bool) -> pa.Table | None:
+        """Return the rows, if they are found among those in the cache.
+
+        With ``read``, those of a small source are read to be kept there.
+        """
         # Missing files, as after restoring a backup, must not be shown.
         if self.remembered is None or not self.columns or self.source.is_gone:
             return None
         if self.filter is not None:
-            return self._filtered_in_memory(self.filter)
+            return self._filtered_in_memory(self.filter, read)
         known = self.source.engine.cache.get((self.remembered, self.columns))
         return known if isinstance(known, pa.Table) else None
 
-    def _filtered_in_memory(self, filter: str) -> pa.Table | None:
+    def _filtered_in_memory(self, filter: str, read: bool) -> pa.Table | None:
         """Return the rows, found among all live ones, which are read once; None if a filter is not plain."""
         schema = self.source.opened().schema
         named = named_columns(filter, schema)
-        if plain_matches(pa.Table.from_pylist([{}], pa.schema(map(schema.field, named))), filter) is None:
-            return None
         whole = replace(self, columns=tuple(dict.fromkeys([*self.columns, *named])), filter=None, limit=None)
-        rows = whole.table()
+        rows = whole._known_rows(read=False)
+        if rows is None:
+            one_row = pa.Table.from_pylist([{}], pa.schema(map(schema.field, named)))
+            if not read or plain_matches(one_row, filter) is None:
+                return None
+            rows = whole.table()
         matching = plain_matches(rows.select(named), filter)
+        if matching is None and rows.num_rows:
+            return None
         rows = rows.select(list(self.columns))
-        return rows.slice(0, 0) if matching is None else rows.take(pa.array(matching))
+        return rows if matching is None else rows.take(pa.array(matching))
 
     def remember(self, rows: pa.Table) -> None:
         """Keep all its rows in the cache, if they are few."""
@@ -413,6 +426,10 @@ class RowsTask:
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``limit``."""
         yield from self.table(limit).to_batches()
+
+    def known(self) -> pa.Table | None:
+        """Return the rows: nothing has to be read for them."""
+        return self.rows
 
     def table(self, limit: int | None = None) -> pa.Table:
         """Return the rows, at most ``limit``."""

@@ -89,11 +89,8 @@ class Scan(RowResult):
             with self._reading():
                 tables = _with_begun(plan, plan.begun)
         else:
-            # Only what reads has something to wait for.
-            reads = sum(isinstance(task, DatasetTask) for task in plan.tasks)
             with self._reading():
-                each = plan.store.executors.scans.map if reads > 1 else map
-                tables = list(each(lambda task: task.table(), plan.tasks))
+                tables = _tables(plan)
         return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
 
     def chosen(self, first: Sequence[str], choose: Choose) -> pa.Table:
@@ -152,6 +149,16 @@ class Scan(RowResult):
                     yield from as_schema(pa.Table.from_batches([batch]), plan.schema).to_batches()
                     if left is not None:
                         left -= batch.num_rows
+
+
+def _tables(plan: ScanPlan) -> list[pa.Table]:
+    """Return the rows of each task of a plan."""
+    known = [task.known() for task in plan.tasks]
+    unknown = [task for task, rows in zip(plan.tasks, known, strict=True) if rows is None]
+    # Only what reads has something to wait for.
+    each = plan.store.executors.scans.map if len(unknown) > 1 else map
+    read = iter(each(lambda task: task.table(), unknown))
+    return [next(read) if rows is None else rows for rows in known]
 
 
 def _with_begun(plan: ScanPlan, begun: BegunScan) -> list[pa.Table]:
