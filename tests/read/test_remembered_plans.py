@@ -10,6 +10,7 @@ import pytest
 
 import weir
 from weir.base.table import BaseTable
+from weir.engine.executors import SharedThreads
 from weir.read.planner import ScanPlanner
 from weir.read.remembered_plans import can_be_remembered
 from weir.storage.open import open_store
@@ -71,6 +72,26 @@ def test_a_repeated_scan_is_planned_once(tmp_path: Path, made: list[str | None])
         # Once for the rows, once for their number.
         assert made == [condition, condition]
         made.clear()
+
+
+def test_what_is_in_memory_is_not_handed_to_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _layered(str(tmp_path / "table"))
+    submitted: list[str] = []
+    submit = SharedThreads.submit
+
+    def noted(self: SharedThreads, *given, **named):  # type: ignore[no-untyped-def]
+        submitted.append(self.name)
+        return submit(self, *given, **named)
+
+    for condition, count in ((None, 160), ("n >= 2", 110), ("abs(n) >= 2", 110)):
+        found = table.scan(filter=condition).to_table()
+        monkeypatch.setattr(SharedThreads, "submit", noted)
+        assert table.scan(filter=condition).to_table().sort_by("id").equals(found.sort_by("id"))
+        monkeypatch.undo()
+        # The last condition is for Lance, which reads the generations too.
+        assert len(submitted) == (3 if condition == "abs(n) >= 2" else 0)
+        assert found.num_rows == count
+        submitted.clear()
 
 
 def test_a_write_is_seen_after_a_plan_was_remembered(tmp_path: Path) -> None:
