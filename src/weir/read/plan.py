@@ -85,6 +85,8 @@ class DatasetTask:
     remembered : hashable, optional
         Under what its live rows are kept in the cache of the process, of a small source: a scan of few rows
         takes no time but that of its beginning.
+    named : tuple of str, default ()
+        The columns that the filter may name, where rows are remembered.
     """
 
     label: str
@@ -98,6 +100,7 @@ class DatasetTask:
     resolution: Resolution | None = field(default=None, repr=False)
     is_total: bool = False
     remembered: Hashable = field(default=None, repr=False)
+    named: tuple[str, ...] = field(default=(), repr=False)
 
     def _scanned_fragments(self) -> list[lance.LanceFragment] | None:
         if self.fragments is None:
@@ -336,16 +339,16 @@ class DatasetTask:
 
     def _filtered_in_memory(self, filter: str, read: bool) -> pa.Table | None:
         """Return the rows, found among all live ones, which are read once; None if a filter is not plain."""
-        schema = self.source.opened().schema
-        named = named_columns(filter, schema)
-        whole = replace(self, columns=tuple(dict.fromkeys([*self.columns, *named])), filter=None, limit=None)
+        needed = tuple(dict.fromkeys([*self.columns, *self.named]))
+        whole = replace(self, columns=needed, filter=None, limit=None)
         rows = whole._known_rows(read=False)
         if rows is None:
-            one_row = pa.Table.from_pylist([{}], pa.schema(map(schema.field, named)))
+            schema = self.source.opened().schema
+            one_row = pa.Table.from_pylist([{}], pa.schema(map(schema.field, self.named)))
             if not read or plain_matches(one_row, filter) is None:
                 return None
             rows = whole.table()
-        matching = plain_matches(rows.select(named), filter)
+        matching = plain_matches(rows.select(list(self.named)), filter)
         if matching is None and rows.num_rows:
             return None
         rows = rows.select(list(self.columns))

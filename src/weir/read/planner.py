@@ -272,6 +272,7 @@ class ScanPlanner:
             resolution=resolution,
             is_total=asked.has_value(level.mask),
             remembered=level.rows_key if resolution is None and asked.is_kept(source) else None,
+            named=tuple(asked.named),
         )
 
 
@@ -305,7 +306,12 @@ class _Asked:
     @cached_property
     def needed(self) -> list[str]:
         """The columns of the result, and those that the filter may name."""
-        return list(dict.fromkeys([*self.columns, *named_columns(self.filter, self.table)]))
+        return list(dict.fromkeys([*self.columns, *self.named]))
+
+    @cached_property
+    def named(self) -> list[str]:
+        """The columns that the filter may name."""
+        return named_columns(self.filter, self.table)
 
     def has_value(self, mask: DeletionMask) -> bool:
         """Whether it is certain, and worth knowing, that the filter has a value for every row."""

@@ -82,15 +82,11 @@ class Scan(RowResult):
         return self._run(self._table)
 
     def _table(self) -> pa.Table:
-        plan = self._planned(Purpose.TABLE)
-        if plan.limit is not None:
-            return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
-        if plan.begun is not None:
-            with self._reading():
-                tables = _with_begun(plan, plan.begun)
-        else:
-            with self._reading():
-                tables = _tables(plan)
+        with self._reading():
+            plan = self._plan(Purpose.TABLE)
+            if plan.limit is not None:
+                return pa.Table.from_batches(list(self._stream(plan)), plan.schema)
+            tables = _tables(plan) if plan.begun is None else _with_begun(plan, plan.begun)
         return pa.concat_tables([as_schema(table, plan.schema) for table in tables])
 
     def chosen(self, first: Sequence[str], choose: Choose) -> pa.Table:
