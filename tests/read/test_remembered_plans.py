@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -79,9 +80,9 @@ def test_what_is_in_memory_is_not_handed_to_threads(tmp_path: Path, monkeypatch:
     submitted: list[str] = []
     submit = SharedThreads.submit
 
-    def noted(self: SharedThreads, *given, **named):  # type: ignore[no-untyped-def]
+    def noted(self: SharedThreads, function: Callable[..., object], /, *given: object) -> object:
         submitted.append(self.name)
-        return submit(self, *given, **named)
+        return submit(self, function, *given)  # type: ignore[no-untyped-call]
 
     for condition, count in ((None, 160), ("n >= 2", 110), ("abs(n) >= 2", 110)):
         found = table.scan(filter=condition).to_table()
