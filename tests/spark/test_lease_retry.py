@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +14,13 @@ from tests.spark.test_kept_writers import commit as commit_kept
 from tests.spark.test_sink import batch, commit, task
 
 import weir
-from weir.engine import failpoint
 from weir.errors import FencedError
 from weir.format.source import Source
+from weir.log.wal import Wal
 from weir.spark import sink
 from weir.spark.kept_writers import KeptWriters
 from weir.spark.write_options import WriteOptions
+from weir.storage.interface import Bytes
 from weir.write.table_writer import TableWriter
 
 KEYS = range(20)
@@ -34,21 +35,18 @@ def written(table: weir.Table) -> Counter[tuple[int, str]]:
 @contextmanager
 def at_append(number: int, do: Callable[[], object]) -> Iterator[None]:
     """Do something once, before the log entry with this number; those that come of it do not count."""
-    original, reached = failpoint.reach, 0
+    original, reached = Wal.append, 0
 
-    def reach(name: str) -> None:
+    def append(wal: Wal, position: int, data: Sequence[Bytes]) -> None:
         nonlocal reached
-        if name == "wal.before_append":
-            reached += 1
-            if reached == number:
-                do()
-        original(name)
+        reached += 1
+        if reached == number:
+            do()
+        original(wal, position, data)
 
-    failpoint.reach = reach
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Wal, "append", append)
         yield
-    finally:
-        failpoint.reach = original
     assert reached >= number
 
 
