@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,12 +23,14 @@ from tests.events.runners import Pickling
 from weir.engine import failpoint
 from weir.engine.context import default_context
 from weir.errors import InputError, QueryError, SnapshotExpiredError, TableError
+from weir.events import materializations
 from weir.events import store as store_module
 from weir.events.catalog import Forgotten
 from weir.events.clock import HybridClock, process_clock
 from weir.events.erasing import raised
 from weir.events.materializations import Materialization
 from weir.events.query.parts import Fresh
+from weir.events.query.planner import plan_query
 from weir.events.store import EventStore
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import visible
@@ -433,6 +436,33 @@ def test_what_is_kept_of_many_answers_stays_in_few_pieces(
             assert sorted(shown.column("n").to_pylist()) == list(range(n + 1))
             store._saving.settle()
     assert max(pieces) <= 10
+
+
+def test_a_shown_query_is_planned_once_and_judged_when_it_is_read(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.remember("all", "QUERY a COUNT")
+    plans: list[Any] = []
+    judged: list[int] = []
+
+    def planned(*arguments: Any) -> Any:
+        plans.append(plan_query(*arguments))
+        return plans[-1]
+
+    def fresh(self: Materialization, *arguments: Any) -> Fresh:
+        judged.append(self.plan.read.now or 0)
+        return fresh_of(self, *arguments)
+
+    fresh_of = Materialization._fresh
+    monkeypatch.setattr(materializations, "plan_query", planned)
+    monkeypatch.setattr(Materialization, "_fresh", fresh)
+    clock = itertools.count(1)
+    monkeypatch.setattr(materializations, "now_micros", clock.__next__)
+    shown = store.show("all")
+    asked = next(clock)
+    assert shown.to_table().to_pylist() == [{"count": 0}]
+    assert len(plans) == 1
+    assert judged[0] > asked
 
 
 def test_ids_are_above_what_was_shown(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,23 @@ def test_a_merged_index_equals_one_that_is_built(kind: pa.DataType, lists: list[
     assert merged.keys.columns == built.keys.columns
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.date32()], ids=str)
+@given(lists=st.lists(st.lists(st.integers(-6, 6), max_size=3), min_size=1, max_size=4))
+def test_keys_follow_if_all_ascend_and_they_are_greater(kind: pa.DataType, lists: list[list[int]]) -> None:
+    *others, newer = (KeySet([pa.array(keys, pa.int32()).cast(kind)]) for keys in lists)
+    *before, last = lists
+    ascend = all(keys == sorted(set(keys)) for keys in lists)
+    greater = bool(last) and all(key < last[0] for keys in before for key in keys)
+    assert newer.follow(others) == (ascend and greater)
+
+
+def test_texts_and_several_columns_are_not_known_to_follow() -> None:
+    numbers = pa.array([1, 2])
+    assert KeySet([numbers]).follow([])
+    assert not KeySet([numbers, numbers]).follow([])
+    assert not KeySet([pa.array(["a", "b"])]).follow([])
+
+
 def test_composite_numbers_do_not_overflow() -> None:
     many = [pa.array(np.arange(3000)) for _ in range(8)]
     matcher = KeyMatcher(KeySet(many))

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -294,6 +295,12 @@ class Materialization:
         window = Window(self.entry.keep_rows, self.entry.keep_age)
         plan = plan_query(self._events, self._catalog, self._query, window)
         return replace(plan, read=replace(plan.read, now=now_micros()))
+
+    def later(self) -> Materialization:
+        """Return it as it is now: what has become too old meanwhile is so for an answer from now on."""
+        found = copy(self)
+        found.plan = replace(self.plan, read=replace(self.plan.read, now=now_micros()))
+        return found
 
     @property
     def incremental(self) -> bool:

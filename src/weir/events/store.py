@@ -736,11 +736,13 @@ class EventStore:
     def shown(self, name: str, runner: QueryRunner | None = None) -> Result:
         """Return the result of :meth:`show`; a runner reads newer events, if there is one."""
         self._refuse_if_closed()
-        shown = self._materialization(name)
+        catalog = self._catalog(True)
+        shown = self._materialization(name, catalog)
         explained = "what is stored, and what has come since" if shown.incremental else "run afresh"
 
-        def show(catalog: Catalog) -> pa.Table:
-            return self._materialization(name, catalog).show(runner, self._saving)
+        def show(present: Catalog) -> pa.Table:
+            again = shown.later() if present is catalog else self._materialization(name, present)
+            return again.show(runner, self._saving)
 
         return Result(
             lambda: self._read_with(self._catalog(True), show),

@@ -107,6 +107,22 @@ class KeySet:
         """The values of every column as NumPy sees them, None for types it cannot see without a copy."""
         return tuple(_integers(column) for column in self.columns)
 
+    def follow(self, others: Sequence[KeySet]) -> bool:
+        """Whether it is certain that the keys ascend, and begin after all of some others."""
+        ends = self._ascending
+        if ends is None:
+            return False
+        last = [one._ascending for one in others if len(one)]
+        return all(one is not None and one[1] < ends[0] for one in last)
+
+    @cached_property
+    def _ascending(self) -> tuple[int, int] | None:
+        """The first and the last key; None if they do not ascend, or are not of one column of integers."""
+        values = self._views[0] if len(self._views) == 1 else None
+        if values is None or not len(values) or not np.all(values[1:] > values[:-1]):
+            return None
+        return int(values[0]), int(values[-1])
+
     def equal(self, rows: Rows, other: KeySet, other_rows: Rows) -> npt.NDArray[np.bool_]:
         """Return, pair by pair, whether the key of one of ``rows`` is that of one of ``other_rows``."""
         same = np.ones(len(rows), dtype=bool)

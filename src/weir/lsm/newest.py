@@ -94,6 +94,8 @@ def _build(sources: tuple[FreshSource, ...]) -> Overlay:
 
 
 def _extended(before: Overlay, newer: FreshSource) -> Overlay:
+    if newer.keys.follow([source.keys for source in before.sources]):
+        return Overlay((*before.sources, newer), (*before.live, ~newer.tombstones))
     newest = newer.index.rows
     keys = newer.index.keys.take(newest)
     live = []
