@@ -37,15 +37,16 @@ from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
 from weir.namespaces.attributes import Attribute, Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, decide, prepare
+from weir.namespaces.declarations import extended, first_definition
 from weir.namespaces.definition import Definition
 from weir.namespaces.dirty import Dirty
-from weir.namespaces.documents import id_column, infer_id_kind, inferred_attributes, row_sizes
+from weir.namespaces.documents import id_column, row_sizes
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.filter.literals import identifier
 from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
 from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index, same_text_index
 from weir.namespaces.locks import SharedLock
-from weir.namespaces.names import ID, check_attribute_name, directory_of
+from weir.namespaces.names import ID, directory_of
 from weir.namespaces.opened import LastUpkeep, Opened
 from weir.namespaces.query import Answer, Limit, Query, State
 from weir.namespaces.ranking import Nearest, Ranking
@@ -53,7 +54,7 @@ from weir.namespaces.reading import Reading, one_read
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.tables import Tables
 from weir.namespaces.values import column_values
-from weir.namespaces.write import Declaration, Documents, MarkedWrite, Write, Written, WrittenOnce
+from weir.namespaces.write import Declaration, MarkedWrite, Write, Written, WrittenOnce
 from weir.namespaces.write_groups import groups_of, one_write
 from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.table_writer import TableWriter
@@ -386,29 +387,10 @@ class Namespace:
             raise NamespaceReadOnlyError(f"the namespace {self.name!r} is read-only")
 
     def _create(self, write: Write) -> tuple[Opened, bool]:
-        documents = write.upserts or Documents([], {})
-        declared = write.declarations.get(ID)
-        if declared is not None and declared.attribute is not None:
-            kind = declared.attribute.type.kind
-        elif len(documents):
-            kind = infer_id_kind(documents.ids)
-        else:
-            raise InputError("an empty namespace needs the type of its ids in the schema")
-        if kind is Kind.INT:
-            kind = Kind.UINT
-        definition = Definition.new(kind, write.metric or Metric.COSINE)
-        definition = self._checked(_extended(definition, write))
+        definition = first_definition(write, self._tables.max_attributes)
         prepare(write, definition)
         opened = self.create(definition)
         return opened, opened.definition.table == definition.table
-
-    def _checked(self, definition: Definition) -> Definition:
-        most = self._tables.max_attributes
-        if len(definition.attributes) > most:
-            raise InputError(
-                f"a namespace has at most {most:,} attributes, this would have {len(definition.attributes):,}"
-            )
-        return definition
 
     def create(self, definition: Definition) -> Opened:
         """Create the namespace, unless another process does at this moment."""
@@ -444,7 +426,7 @@ class Namespace:
         for _ in range(_ATTEMPTS):
             before = opened.definition
             self._refuse_read_only(opened)
-            definition = self._checked(_extended(before, write))
+            definition = extended(before, write, self._tables.max_attributes)
             prepared = prepare(write, definition)
             if definition is before:
                 return opened, prepared
@@ -1151,60 +1133,6 @@ def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:
         deleted_ids=_values(prepared.deletes) if return_ids else [],
         bytes=sum(change.nbytes for change in changes),
     )
-
-
-def _extended(definition: Definition, write: Write) -> Definition:
-    """Return a definition with what a write says and brings; the same object if that is nothing."""
-    definition = _declared(definition, write)
-    if write.metric is not None and write.metric != definition.metric:
-        if definition.vectors:
-            raise InputError(
-                f"the vectors are compared by {definition.metric}, which cannot become {write.metric}"
-            )
-        definition = replace(definition, metric=write.metric)
-    added: dict[str, Attribute] = {}
-    for documents in (write.upserts, write.patches):
-        if documents is not None:
-            added.update(inferred_attributes(documents, definition))
-    if write.patch_where is not None:
-        values = {name: [value] for name, value in write.patch_where.values.items()}
-        if ID in values:
-            raise InputError("a patch does not change the id of a document")
-        added.update(inferred_attributes(Documents([0], values), definition))
-    return definition.with_attributes(added) if added else definition
-
-
-def _declared(definition: Definition, write: Write) -> Definition:
-    changed: dict[str, Attribute] = {}
-    dropped = set()
-    for name, declaration in write.declarations.items():
-        check_attribute_name(name)
-        known = definition.attributes.get(name)
-        asked = declaration.attribute
-        if name == ID:
-            if asked is None or asked.type.kind not in (definition.id_kind, Kind.INT):
-                raise InputError(f"the ids of the namespace are {definition.id_kind}, which cannot change")
-            continue
-        if asked is None:
-            if known is not None:
-                if known.type.is_vector:
-                    raise InputError(f"attribute {name!r} is {known.type}, which is not dropped")
-                dropped.add(name)
-            continue
-        if known is None:
-            metric = asked.metric or (definition.metric if asked.type.is_vector else None)
-            changed[name] = replace(asked, metric=metric)
-            continue
-        if asked.type != known.type:
-            raise InputError(f"attribute {name!r} is {known.type}, which cannot become {asked.type}")
-        if asked.metric is not None and known.metric is not None and asked.metric != known.metric:
-            raise InputError(f"attribute {name!r} is compared by {known.metric}, which cannot change")
-        merged = replace(known, **{one: getattr(asked, one) for one in declaration.says})
-        if merged != known:
-            changed[name] = merged
-    if dropped:
-        definition = definition.without_attributes(frozenset(dropped))
-    return definition.with_attributes(changed) if changed else definition
 
 
 def _held_by(definition: Definition, table: weir.Table) -> Definition:
