@@ -18,6 +18,7 @@ __all__ = [
     "drop_indexes",
     "ensure_indexes",
     "make_text_index",
+    "replace_text_index",
     "same_text_index",
 ]
 
@@ -34,6 +35,13 @@ def make_text_index(table: weir.Table, attribute: Attribute) -> None:
     if attribute.full_text is not None:
         with suppress(IndexExistsError):
             table.indexes.create(attribute.column, "INVERTED", **attribute.full_text.index_parameters)
+
+
+def replace_text_index(table: weir.Table, attribute: Attribute, former: Attribute | None) -> None:
+    """Give an attribute the full-text index that it has now; drop the one that it had."""
+    if former is not None and former.full_text is not None:
+        drop_indexes(table, {attribute.column})
+    make_text_index(table, attribute)
 
 
 def same_text_index(one: Attribute, other: Attribute) -> bool:

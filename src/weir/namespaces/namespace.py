@@ -34,17 +34,17 @@ from weir.errors import (
 )
 from weir.log.read_lease import read_lease
 from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
-from weir.namespaces.attributes import Attribute, Kind, Metric
+from weir.namespaces.attributes import Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
+from weir.namespaces.columns import add_columns, drop_columns, held_by, left_over
 from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, decide, prepare
 from weir.namespaces.declarations import extended, first_definition
 from weir.namespaces.definition import Definition
 from weir.namespaces.dirty import Dirty
 from weir.namespaces.documents import id_column, row_sizes
 from weir.namespaces.filter.expression import Filter
-from weir.namespaces.filter.literals import identifier
 from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
-from weir.namespaces.indexes import drop_indexes, ensure_indexes, make_text_index, same_text_index
+from weir.namespaces.indexes import ensure_indexes, replace_text_index, same_text_index
 from weir.namespaces.locks import SharedLock
 from weir.namespaces.names import ID, directory_of
 from weir.namespaces.opened import LastUpkeep, Opened
@@ -478,17 +478,17 @@ class Namespace:
             self._check_version(opened)
             if added:
                 table.internals.follow()  # another process may have dropped columns of these names
-            left = _left_over(table, added)
+            left = left_over(table, added)
             if left:
                 # Only the exclusive writer of the table may remove values unnoticed.
                 self._claim(opened)
                 self._check_version(opened)
-                _drop_columns(table, left)
-            _bring_columns(table, added)
+                drop_columns(table, left)
+            add_columns(table, added)
             for attribute in definition.attributes.values():
                 known = before.attributes.get(attribute.name)
                 if known is None or not same_text_index(known, attribute):
-                    _bring_text_index(table, attribute, known)
+                    replace_text_index(table, attribute, known)
             made = self._replace(definition, opened.known)
             opened.definition, opened.known = definition, made
             if dropped:
@@ -496,7 +496,7 @@ class Namespace:
                 # they do if the definition has changed since: another process may use the names again.
                 with suppress(ConflictError):
                     self._check_version(opened)
-                    _drop_columns(table, [one.column for one in dropped])
+                    drop_columns(table, [one.column for one in dropped])
             return opened
 
     def _check_version(self, opened: Opened) -> None:
@@ -946,7 +946,7 @@ class Namespace:
                 if at is None:
                     opened.table.release(token)
             if at is not None:
-                definition = _held_by(definition, table)
+                definition = held_by(definition, table)
             made = self._published(definition, known, table)
         if made.definition.table != definition.table:
             raise InputError(f"there is already a namespace {self.name!r}, and a copy creates a new one")
@@ -1133,48 +1133,3 @@ def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:
         deleted_ids=_values(prepared.deletes) if return_ids else [],
         bytes=sum(change.nbytes for change in changes),
     )
-
-
-def _held_by(definition: Definition, table: weir.Table) -> Definition:
-    """Return a definition without the attributes that its table is too old to have."""
-    present = {one.name: one.type for one in table.schema}
-    later = [name for name, one in definition.attributes.items() if present.get(one.column) != one.type.arrow]
-    return definition.without_attributes(frozenset(later))
-
-
-def _left_over(table: weir.Table, added: Sequence[Attribute]) -> list[str]:
-    """Return columns of new attributes that the table has of others: of another type, or with values."""
-    if not added:
-        return []
-    present = {one.name: one.type for one in table.schema}
-    return [
-        one.column
-        for one in added
-        if one.column in present and (present[one.column] != one.type.arrow or _has_values(table, one.column))
-    ]
-
-
-def _has_values(table: weir.Table, column: str) -> bool:
-    found = table.scan([ID], filter=f"{identifier(column)} IS NOT NULL", limit=1).to_table()
-    return bool(found.num_rows)
-
-
-def _bring_columns(table: weir.Table, added: Sequence[Attribute]) -> None:
-    """Add the columns of attributes, reusing those that an interrupted call left."""
-    if not added:
-        return
-    present = {*table.schema.names}
-    missing = [one.field for one in added if one.column not in present]
-    if missing:
-        table.alter(add=missing)
-
-
-def _drop_columns(table: weir.Table, columns: Sequence[str]) -> None:
-    drop_indexes(table, columns)
-    table.alter(drop=sorted(columns))
-
-
-def _bring_text_index(table: weir.Table, attribute: Attribute, known: Attribute | None) -> None:
-    if known is not None and known.full_text is not None:
-        drop_indexes(table, {attribute.column})
-    make_text_index(table, attribute)
