@@ -27,7 +27,7 @@ from weir.namespaces.names import ID, column_of
 from weir.namespaces.values import column_values
 from weir.namespaces.write import Documents, Write, Written
 
-__all__ = ["MOST_DELETED", "MOST_PATCHED", "Decided", "Prepared", "decide", "prepare"]
+__all__ = ["MOST_DELETED", "MOST_PATCHED", "Decided", "Prepared", "decide", "decide_unseen", "prepare"]
 
 MOST_DELETED = 1_000_000
 """Documents that one write deletes by a filter."""
@@ -124,14 +124,21 @@ def _refuse_missing_vectors(patches: Documents, definition: Definition) -> None:
                 raise InputError(f"row {row}: attribute 'vector' cannot be removed from a document")
 
 
-def as_deletes(ids: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return ids as changes that delete."""
-    return pa.table({ID: ids, _OPERATION: pa.array(["delete"] * len(ids))})
-
-
-def as_upserts(rows: pa.Table) -> pa.Table:
-    """Return documents as changes that write them whole."""
-    return rows.append_column(_OPERATION, pa.array(["upsert"] * rows.num_rows))
+def decide_unseen(prepared: Prepared) -> Decided:
+    """Return what a write changes that depends on no existing documents."""
+    upserts, deletes, wanted = prepared.upserts, prepared.deletes, prepared.write.return_ids
+    changes = [] if upserts is None else [_as_upserts(upserts)]
+    changes += [] if deletes is None else [_as_deletes(deletes)]
+    return Decided(
+        changes,
+        Written(
+            upserted=0 if upserts is None else upserts.num_rows,
+            deleted=0 if deletes is None else len(deletes),
+            upserted_ids=column_values(upserts.column(ID)) if wanted and upserts is not None else [],
+            deleted_ids=column_values(deletes) if wanted and deletes is not None else [],
+            bytes=sum(change.nbytes for change in changes),
+        ),
+    )
 
 
 def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
@@ -158,8 +165,8 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
         found, remaining = _within(found, MOST_DELETED, write.delete_partial, "deletes")
         gone = found.column(ID)
         if found.num_rows:
-            decided.changes.append(as_deletes(gone))
-            deleted_ids.extend(column_values(gone) if write.return_ids else [None] * len(gone))
+            decided.changes.append(_as_deletes(gone))
+            deleted_ids.extend(_told(gone, write.return_ids))
     if write.patch_where is not None:
         most = min(MOST_PATCHED, max(MOST_BYTES // row_bytes(definition.schema), 1))
         names, passed_over = definition.schema.names, 0 if gone is None else len(gone)
@@ -168,9 +175,8 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
         remaining = remaining or more
         touched = patched_rows(found, patch_values(write.patch_where.values, definition, found.num_rows), {})
         if found.num_rows:
-            decided.changes.append(as_upserts(touched))
-            ids = touched.column(ID)
-            patched_ids.extend(column_values(ids) if write.return_ids else [None] * len(ids))
+            decided.changes.append(_as_upserts(touched))
+            patched_ids.extend(_told(touched.column(ID), write.return_ids))
 
     def present(ids: pa.Array | pa.ChunkedArray) -> pa.Table:
         """Return documents as they are after what filters have found was deleted and patched."""
@@ -202,6 +208,16 @@ def decide(prepared: Prepared, get: Lookup, scan: Scan) -> Decided:
     return decided
 
 
+def _as_deletes(ids: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return ids as changes that delete."""
+    return pa.table({ID: ids, _OPERATION: pa.array(["delete"] * len(ids))})
+
+
+def _as_upserts(rows: pa.Table) -> pa.Table:
+    """Return documents as changes that write them whole."""
+    return rows.append_column(_OPERATION, pa.array(["upsert"] * rows.num_rows))
+
+
 def _within(found: pa.Table, most: int, partial: bool, what: str) -> tuple[pa.Table, bool]:
     if found.num_rows <= most:
         return found, False
@@ -221,9 +237,7 @@ def _without(rows: pa.Table, ids: pa.ChunkedArray | None) -> pa.Table:
 
 def _told(ids: pa.Array | pa.ChunkedArray, wanted: bool) -> list[Any]:
     """Return ids, or nulls if they were not requested."""
-    if not wanted:
-        return [None] * len(ids)
-    return column_values(ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([ids]))
+    return column_values(ids) if wanted else [None] * len(ids)
 
 
 def _decide_upserts(
@@ -246,7 +260,7 @@ def _decide_upserts(
         keep[known] = met
         rows = rows.filter(pa.array(keep))
     if rows.num_rows:
-        decided.changes.append(as_upserts(rows))
+        decided.changes.append(_as_upserts(rows))
     return _told(rows.column(ID), write.return_ids)
 
 
@@ -266,7 +280,7 @@ def _decide_patches(
         rows, new = rows.filter(pa.array(met)), new.filter(pa.array(met))
         given = {name: mask[met] for name, mask in given.items()}
     if rows.num_rows:
-        decided.changes.append(as_upserts(patched_rows(rows, new, given)))
+        decided.changes.append(_as_upserts(patched_rows(rows, new, given)))
     return rows.column(ID)
 
 
@@ -281,5 +295,5 @@ def _decide_deletes(
         met = meets(write.delete_condition, there, None, prepared.definition)
         ids = there.column(ID).filter(pa.array(met))
     if len(ids):
-        decided.changes.append(as_deletes(ids))
+        decided.changes.append(_as_deletes(ids))
     return _told(ids, write.return_ids)

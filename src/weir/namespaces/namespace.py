@@ -37,11 +37,11 @@ from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
 from weir.namespaces.attributes import Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.columns import add_columns, drop_columns, held_by, left_over
-from weir.namespaces.decision import Decided, Prepared, as_deletes, as_upserts, decide, prepare
+from weir.namespaces.decision import Decided, Prepared, decide, decide_unseen, prepare
 from weir.namespaces.declarations import extended, first_definition
 from weir.namespaces.definition import Definition
 from weir.namespaces.dirty import Dirty
-from weir.namespaces.documents import id_column, row_sizes
+from weir.namespaces.documents import id_column
 from weir.namespaces.filter.expression import Filter
 from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
 from weir.namespaces.indexes import ensure_indexes, replace_text_index, same_text_index
@@ -53,9 +53,8 @@ from weir.namespaces.ranking import Nearest, Ranking
 from weir.namespaces.reading import Reading, one_read
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.tables import Tables
-from weir.namespaces.values import column_values
 from weir.namespaces.write import Declaration, MarkedWrite, Write, Written, WrittenOnce
-from weir.namespaces.write_groups import groups_of, one_write
+from weir.namespaces.write_groups import groups_of, one_write, written_by_each
 from weir.write.lease.lease_owner import new_lease_owner
 from weir.write.table_writer import TableWriter
 
@@ -234,16 +233,16 @@ class Namespace:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
                 done = self._decided_by_table(prepared, opened)
-                return _written_by_each([write], prepared, done)[0]
+                return written_by_each([write], prepared, done)[0]
         if write.looks_before:
             with self._lock.alone():
                 opened, prepared = self._prepared_alone(write, opened)
                 return self._decided(prepared, opened)
         with self._lock.shared():
             opened, prepared = self._prepared(write, opened)
-            changes, written = _unconditional(prepared)
-            self._apply(opened, changes)
-            return written
+            decided = decide_unseen(prepared)
+            self._apply(opened, decided.changes)
+            return decided.written
 
     def write_many(self, writes: Sequence[Write]) -> list[Written | WeirError]:
         """Do several writes, in their order, each as :meth:`write` does it; neighbours share a log entry.
@@ -286,8 +285,8 @@ class Namespace:
             if whole.is_decided_by_key:
                 done = self._decided_by_table(prepared, opened)
             else:
-                self._apply(opened, _unconditional(prepared)[0])
-        return _written_by_each(group, prepared, done)
+                self._apply(opened, decide_unseen(prepared).changes)
+        return written_by_each(group, prepared, done)
 
     def _prepared_as_one(self, whole: Write, opened: Opened) -> tuple[Opened, Prepared]:
         names = [] if whole.upserts is None else whole.upserts.values
@@ -333,12 +332,12 @@ class Namespace:
         with self._lock.shared():
             opened, prepared = self._prepared_as_one(whole, opened)
             writes = [one.write for one in marked]
-            (changes,), _ = _unconditional(prepared)
+            (changes,) = decide_unseen(prepared).changes
             sources = [(one.named_documents, each.source) for one, each in zip(writes, marked, strict=True)]
             firsts = self._applied_each(opened, changes, sources)
         return [
             first if isinstance(first, WeirError) else WrittenOnce(written, first, opened.definition.table)
-            for first, written in zip(firsts, _written_by_each(writes, prepared, None), strict=True)
+            for first, written in zip(firsts, written_by_each(writes, prepared, None), strict=True)
         ]
 
     def _written_once(self, marked: MarkedWrite, opened: Opened, is_new: bool) -> WrittenOnce:
@@ -346,12 +345,12 @@ class Namespace:
         if not write.looks_before:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
-                changes, written = _unconditional(prepared)
+                found = decide_unseen(prepared)
+                written = replace(found.written, created=is_new)
                 table = opened.definition.table
-                if is_new or not changes:
-                    written = replace(written, created=is_new)
-                    marked.decided(written, bool(changes), table)
-                return WrittenOnce(written, self._applied_once(opened, changes, source), table)
+                if is_new or not found.changes:
+                    marked.decided(written, bool(found.changes), table)
+                return WrittenOnce(written, self._applied_once(opened, found.changes, source), table)
         with self._lock.alone():
             opened, prepared = self._prepared_alone(write, opened)
             found = self._decision(prepared, opened)
@@ -1067,69 +1066,3 @@ def _bound(answers: Sequence[Answer], most_bytes: int | None) -> None:
             f"the documents of the answer have more than {most_bytes:,} bytes",
             hint="Ask for fewer of them, or for fewer of their attributes",
         )
-
-
-def _written_by_each(
-    group: Sequence[Write], prepared: Prepared, done: pa.ChunkedArray | None
-) -> list[Written]:
-    """Return what each of the writes has done that were one write.
-
-    Parameters
-    ----------
-    group : sequence of Write
-        The writes, whose documents follow one another in the one write.
-    prepared : Prepared
-        The one write.
-    done : ChunkedArray, optional
-        The ids of the documents that were written. Default: all.
-    """
-    written: list[Written] = []
-    begin = 0
-    if prepared.upserts is None:
-        assert prepared.deletes is not None
-        for write in group:
-            gone = prepared.deletes.slice(begin, len(write.deletes))
-            begin += len(gone)
-            told = _values(gone) if write.return_ids else []
-            written.append(Written(deleted=len(gone), deleted_ids=told))
-        return written
-    # For all writes at once: to ask Arrow for each would take longer than to write them.
-    ids = prepared.upserts.column(ID)
-    is_done = None if done is None else np.asarray(pc.is_in(ids, value_set=done))
-    bytes_before = np.concatenate([[0], row_sizes(prepared.upserts).cumsum()])
-    for write in group:
-        end = begin + (0 if write.upserts is None else len(write.upserts))
-        own = slice(begin, end)
-        told = []
-        if write.return_ids:
-            some = ids[own]
-            told = _values(some if is_done is None else some.filter(pa.array(is_done[own])))
-        count = end - begin if is_done is None else np.count_nonzero(is_done[own])
-        size = int(bytes_before[end] - bytes_before[begin])
-        written.append(Written(upserted=int(count), upserted_ids=told, bytes=size))
-        begin = end
-    return written
-
-
-def _values(ids: pa.Array | pa.ChunkedArray | None) -> list[Any]:
-    """Return ids as JSON has them, whichever way they were spelled."""
-    if ids is None:
-        return []
-    return column_values(ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([ids]))
-
-
-def _unconditional(prepared: Prepared) -> tuple[list[pa.Table], Written]:
-    changes = []
-    if prepared.upserts is not None:
-        changes.append(as_upserts(prepared.upserts))
-    if prepared.deletes is not None:
-        changes.append(as_deletes(prepared.deletes))
-    upserted = None if prepared.upserts is None else prepared.upserts.column(ID)
-    return_ids = prepared.write.return_ids
-    return changes, Written(
-        upserted=0 if upserted is None else len(upserted),
-        deleted=0 if prepared.deletes is None else len(prepared.deletes),
-        upserted_ids=_values(upserted) if return_ids else [],
-        deleted_ids=_values(prepared.deletes) if return_ids else [],
-        bytes=sum(change.nbytes for change in changes),
-    )

@@ -222,7 +222,7 @@ def plain_value(value: Any) -> Any:
     return value
 
 
-def column_values(column: pa.ChunkedArray, *, base64: bool = False) -> list[Any]:
+def column_values(column: pa.Array | pa.ChunkedArray, *, base64: bool = False) -> list[Any]:
     """Return a column as JSON has it: vectors as lists of numbers or base64."""
     type = column.type
     if pa.types.is_fixed_size_list(type):

@@ -1,4 +1,4 @@
-"""Which waiting writes of a namespace share a log entry, and their combination into one write."""
+"""Which waiting writes of a namespace share a log entry, their combination, and what each has done."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from weir.namespaces.write import Documents, Write
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["groups_of", "one_write"]
+from weir.namespaces.decision import Prepared
+from weir.namespaces.documents import row_sizes
+from weir.namespaces.names import ID
+from weir.namespaces.values import column_values
+from weir.namespaces.write import Documents, Write, Written
+
+__all__ = ["groups_of", "one_write", "written_by_each"]
 
 
 def groups_of(writes: Sequence[Write]) -> Iterator[list[Write]]:
@@ -67,6 +75,48 @@ def one_write(group: Sequence[Write]) -> Write:
     }
     ids = [*chain.from_iterable(documents.ids for documents in every)]
     return replace(group[0], upserts=Documents(ids, values))
+
+
+def written_by_each(
+    group: Sequence[Write], prepared: Prepared, done: pa.ChunkedArray | None
+) -> list[Written]:
+    """Return what each of the writes has done that were one write.
+
+    Parameters
+    ----------
+    group : sequence of Write
+        The writes, whose documents follow one another in the one write.
+    prepared : Prepared
+        The one write.
+    done : ChunkedArray, optional
+        The ids of the documents that were written. Default: all.
+    """
+    written: list[Written] = []
+    begin = 0
+    if prepared.upserts is None:
+        assert prepared.deletes is not None
+        for write in group:
+            gone = prepared.deletes.slice(begin, len(write.deletes))
+            begin += len(gone)
+            told = column_values(gone) if write.return_ids else []
+            written.append(Written(deleted=len(gone), deleted_ids=told))
+        return written
+    # For all writes at once: to ask Arrow for each would take longer than to write them.
+    ids = prepared.upserts.column(ID)
+    is_done = None if done is None else np.asarray(pc.is_in(ids, value_set=done))
+    bytes_before = np.concatenate([[0], row_sizes(prepared.upserts).cumsum()])
+    for write in group:
+        end = begin + (0 if write.upserts is None else len(write.upserts))
+        own = slice(begin, end)
+        told = []
+        if write.return_ids:
+            some = ids[own]
+            told = column_values(some if is_done is None else some.filter(pa.array(is_done[own])))
+        count = end - begin if is_done is None else np.count_nonzero(is_done[own])
+        size = int(bytes_before[end] - bytes_before[begin])
+        written.append(Written(upserted=int(count), upserted_ids=told, bytes=size))
+        begin = end
+    return written
 
 
 def _are_alike(write: Write, first: Write) -> bool:
