@@ -286,7 +286,7 @@ server.serve(sys.argv[1], options, lambda url: print(url, flush=True))
 """
 
 
-@pytest.mark.parametrize("what", ["queries", "write_many", "_apply"])
+@pytest.mark.parametrize("what", ["queries", "write_many", "_prepared"])
 def test_a_request_that_takes_long_does_not_make_the_end_a_failure(tmp_path: Path, what: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(tmp_path), what],

@@ -139,11 +139,10 @@ def answers_before_it_writes(patch: pytest.MonkeyPatch) -> None:
     """Writes are acknowledged while they wait in memory."""
     waiting: list[Any] = []
 
-    def later(self: Any, opened: Any, changes: Any, source: Any = None) -> bool:
+    def later(opened: Any, changes: Any) -> None:
         waiting.append(changes)
-        return False
 
-    patch.setattr("weir.namespaces.namespace.Namespace._apply", later)
+    patch.setattr("weir.namespaces.namespace.apply_changes", later)
 
 
 def looks_at_no_globs(patch: pytest.MonkeyPatch) -> None:
@@ -163,7 +162,7 @@ def looks_at_no_glob_of_a_source(patch: pytest.MonkeyPatch) -> None:
 
 def loses_conditions_of_the_table(patch: pytest.MonkeyPatch) -> None:
     """What the table decides by is left out."""
-    patch.setattr("weir.namespaces.namespace.condition_sql", lambda condition, columns: "true")
+    patch.setattr("weir.namespaces.row_changes.condition_sql", lambda condition, columns: "true")
 
 
 def loses_conditions_of_patches(patch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,16 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import weir
-from weir import Source
 from weir.engine.cancellation import check_cancelled
 from weir.errors import (
     ConflictError,
     CorruptionError,
     FencedError,
-    FilterError,
     InputError,
     LeaseHeldError,
     NamespaceNotFoundError,
@@ -37,13 +34,12 @@ from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
 from weir.namespaces.attributes import Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.columns import add_columns, drop_columns, held_by, left_over
-from weir.namespaces.decision import Decided, Prepared, decide, decide_unseen, prepare
+from weir.namespaces.decision import Prepared, decide_unseen, prepare
 from weir.namespaces.declarations import extended, first_definition
 from weir.namespaces.definition import Definition
 from weir.namespaces.dirty import Dirty
 from weir.namespaces.documents import id_column
 from weir.namespaces.filter.expression import Filter
-from weir.namespaces.filter.sql import NEW_ROW, Columns, condition_sql, filter_sql
 from weir.namespaces.indexes import ensure_indexes, replace_text_index, same_text_index
 from weir.namespaces.locks import SharedLock
 from weir.namespaces.names import ID, directory_of
@@ -52,11 +48,11 @@ from weir.namespaces.query import Answer, Limit, Query, State
 from weir.namespaces.ranking import Nearest, Ranking
 from weir.namespaces.reading import Reading, one_read
 from weir.namespaces.recall import Recall, measure_recall
+from weir.namespaces.row_changes import apply_changes, apply_conditional, apply_each, apply_once, decision_on
 from weir.namespaces.tables import Tables
 from weir.namespaces.write import Declaration, MarkedWrite, Write, Written, WrittenOnce
 from weir.namespaces.write_groups import groups_of, one_write, written_by_each
 from weir.write.lease.lease_owner import new_lease_owner
-from weir.write.table_writer import TableWriter
 
 __all__ = ["Namespace", "Opened", "holder_of"]
 
@@ -232,16 +228,18 @@ class Namespace:
         if write.is_decided_by_key and _NEW not in opened.definition.schema.names:
             with self._lock.shared():
                 opened, prepared = self._prepared(write, opened)
-                done = self._decided_by_table(prepared, opened)
+                done = apply_conditional(opened, prepared)
                 return written_by_each([write], prepared, done)[0]
         if write.looks_before:
             with self._lock.alone():
                 opened, prepared = self._prepared_alone(write, opened)
-                return self._decided(prepared, opened)
+                decided = decision_on(opened, prepared)
+                apply_changes(opened, decided.changes)
+                return decided.written
         with self._lock.shared():
             opened, prepared = self._prepared(write, opened)
             decided = decide_unseen(prepared)
-            self._apply(opened, decided.changes)
+            apply_changes(opened, decided.changes)
             return decided.written
 
     def write_many(self, writes: Sequence[Write]) -> list[Written | WeirError]:
@@ -283,9 +281,9 @@ class Namespace:
             opened, prepared = self._prepared_as_one(whole, opened)
             done = None
             if whole.is_decided_by_key:
-                done = self._decided_by_table(prepared, opened)
+                done = apply_conditional(opened, prepared)
             else:
-                self._apply(opened, decide_unseen(prepared).changes)
+                apply_changes(opened, decide_unseen(prepared).changes)
         return written_by_each(group, prepared, done)
 
     def _prepared_as_one(self, whole: Write, opened: Opened) -> tuple[Opened, Prepared]:
@@ -334,7 +332,7 @@ class Namespace:
             writes = [one.write for one in marked]
             (changes,) = decide_unseen(prepared).changes
             sources = [(one.named_documents, each.source) for one, each in zip(writes, marked, strict=True)]
-            firsts = self._applied_each(opened, changes, sources)
+            firsts = apply_each(opened, changes, sources)
         return [
             first if isinstance(first, WeirError) else WrittenOnce(written, first, opened.definition.table)
             for first, written in zip(firsts, written_by_each(writes, prepared, None), strict=True)
@@ -350,16 +348,16 @@ class Namespace:
                 table = opened.definition.table
                 if is_new or not found.changes:
                     marked.decided(written, bool(found.changes), table)
-                return WrittenOnce(written, self._applied_once(opened, found.changes, source), table)
+                return WrittenOnce(written, apply_once(opened, found.changes, source), table)
         with self._lock.alone():
             opened, prepared = self._prepared_alone(write, opened)
-            found = self._decision(prepared, opened)
+            found = decision_on(opened, prepared)
             written = replace(found.written, created=is_new)
             table = opened.definition.table
             first = opened.writer().single_write(None, source.name)
             if first is None:
                 marked.decided(written, bool(found.changes), table)
-                first = self._applied_once(opened, found.changes, source)
+                first = apply_once(opened, found.changes, source)
             return WrittenOnce(written, first, table)
 
     def _on_table(self, write: Write, work: Callable[[Opened, bool], _Result]) -> _Result:
@@ -442,7 +440,7 @@ class Namespace:
         """
         for _ in range(_ATTEMPTS):
             opened, prepared = self._prepared(write, opened)
-            if not self._claim(opened):
+            if not opened.claim():
                 return opened, prepared
             # Who wrote before may have added attributes a moment ago.
             found = self.opened()
@@ -480,7 +478,7 @@ class Namespace:
             left = left_over(table, added)
             if left:
                 # Only the exclusive writer of the table may remove values unnoticed.
-                self._claim(opened)
+                opened.claim()
                 self._check_version(opened)
                 drop_columns(table, left)
             add_columns(table, added)
@@ -501,102 +499,6 @@ class Namespace:
     def _check_version(self, opened: Opened) -> None:
         if self._catalog.version(self.name) != opened.known.version:
             raise ConflictError("another writer has changed the namespace", where=self.name)
-
-    def _decided(self, prepared: Prepared, opened: Opened) -> Written:
-        decided = self._decision(prepared, opened)
-        if decided.changes:
-            self._apply(opened, decided.changes)
-        return decided.written
-
-    def _decided_by_table(self, prepared: Prepared, opened: Opened) -> pa.ChunkedArray:
-        """Write documents that a condition decides on, in the log's order; return the ids of those."""
-        rows, write, definition = prepared.upserts, prepared.write, prepared.definition
-        if rows is None or write.upsert_condition is None:
-            return pa.chunked_array([], definition.id_type.arrow)
-        names = Columns(definition.type_of, new=NEW_ROW, is_filterable=definition.is_filterable)
-        sql = condition_sql(write.upsert_condition, names)
-        try:
-            with self._writer_of(opened) as writer:
-                result = writer.apply([weir.Upsert(rows, sql)])
-        except FilterError as error:
-            raise InputError("the condition cannot be evaluated: a pattern in it is not valid") from error
-        assert result.done is not None
-        done = rows.column(ID).filter(pc.is_in(rows.column(ID), value_set=result.done.column(ID)))
-        if len(done):
-            opened.note_written(len(done), rows.nbytes)
-        return done
-
-    def _decision(self, prepared: Prepared, opened: Opened) -> Decided:
-        table = opened.table
-        columns = prepared.definition.schema
-
-        def get(ids: pa.Array) -> pa.Table:
-            return table.get(pa.table({ID: ids}), columns.names).cast(columns)
-
-        def scan(filter: Filter, names: Sequence[str], most: int) -> pa.Table:
-            definition = prepared.definition
-            sql = filter_sql(filter, definition.type_of, definition.is_filterable)
-            found = table.scan([*names], filter=sql, limit=most).to_table()
-            return found.cast(pa.schema([columns.field(name) for name in names]))
-
-        return decide(prepared, get, scan)
-
-    def _claim(self, opened: Opened) -> bool:
-        """Let nobody else write to a table; return whether others might have until now."""
-        with self._writer_of(opened) as writer:
-            return opened.claim(writer)
-
-    def _apply(self, opened: Opened, changes: Sequence[pa.Table]) -> None:
-        """Write changes in one go."""
-        if changes:
-            with self._writer_of(opened) as writer:
-                table = pa.concat_tables(changes, promote_options="default")
-                writer.apply(table)
-            opened.note_written(table.num_rows, table.nbytes)
-
-    def _applied_once(self, opened: Opened, changes: Sequence[pa.Table], source: Source) -> int | None:
-        """Write changes in one go; return the number of their mark if they were there already."""
-        if not changes:
-            return None
-        table = pa.concat_tables(changes, promote_options="default")
-        (first,) = self._applied_each(opened, table, [(table.num_rows, source)])
-        if isinstance(first, WeirError):
-            raise first
-        return first
-
-    def _applied_each(
-        self, opened: Opened, changes: pa.Table, sources: Sequence[tuple[int, Source]]
-    ) -> list[int | WeirError | None]:
-        """Make writes with separate marks; return for each the number it was made with before, if it was."""
-        firsts: list[int | WeirError | None] = []
-        written = 0
-        with self._writer_of(opened) as writer:
-            for (rows, source), result in zip(sources, writer.apply_each(changes, sources), strict=True):
-                if isinstance(result, TableNotFoundError):
-                    raise result  # all of it was for that table
-                if isinstance(result, WeirError):
-                    firsts.append(result)
-                elif result.deduplicated:
-                    firsts.append(writer.single_write(None, source.name))
-                else:
-                    firsts.append(None)
-                    written += rows
-        if written:
-            opened.note_written(written, changes.nbytes * written // changes.num_rows)
-        if any(isinstance(one, WeirError) and not isinstance(one, InputError) for one in firsts):
-            opened.forget_writer()
-        return firsts
-
-    @contextmanager
-    def _writer_of(self, opened: Opened) -> Iterator[TableWriter]:
-        """Write with the writer of a table; a failed writer is released."""
-        try:
-            yield opened.writer()
-        except InputError:
-            raise
-        except WeirError:
-            opened.forget_writer()
-            raise
 
     # ---- who writes ------------------------------------------------------------------------------------
 

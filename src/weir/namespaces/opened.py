@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import weir
-from weir.errors import WeirError
+from weir.errors import InputError, WeirError
 from weir.namespaces.catalog import Known
 from weir.namespaces.statistics import Statistics
 from weir.write.table_writer import TableWriter
@@ -142,11 +142,23 @@ class Opened:
                 self._writer = self.table.writer(**self._writer_options)
             return self._writer
 
-    def claim(self, writer: TableWriter) -> bool:
-        """Have the writer of the table let no other write to it; return whether one might have until now."""
-        writer.claim()
-        is_new, self._alone = self._alone is not writer, writer
-        return is_new
+    @contextmanager
+    def writing(self) -> Iterator[TableWriter]:
+        """Write with the writer of the table; a failed writer is released."""
+        try:
+            yield self.writer()
+        except InputError:
+            raise
+        except WeirError:
+            self.forget_writer()
+            raise
+
+    def claim(self) -> bool:
+        """Let nobody else write to the table; return whether others might have until now."""
+        with self.writing() as writer:
+            writer.claim()
+            is_new, self._alone = self._alone is not writer, writer
+            return is_new
 
     def forget_writer(self) -> None:
         """Let go of a writer that has failed; the next write makes another one."""
