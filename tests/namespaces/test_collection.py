@@ -69,7 +69,7 @@ def test_upkeep_of_a_namespace_that_is_deleted_meanwhile_has_not_failed(
                 docs.delete()
             raise CorruptionError("a file of the table is missing")
 
-        monkeypatch.setattr("weir.namespaces.namespace.ensure_indexes", fail)
+        monkeypatch.setattr("weir.namespaces.upkeep.ensure_indexes", fail)
         docs.compact()
         assert opened.last_upkeep.failures == (0 if deleted else 1)
 

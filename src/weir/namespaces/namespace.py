@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 import weir
-from weir.engine.cancellation import check_cancelled
 from weir.errors import (
     ConflictError,
     CorruptionError,
@@ -24,13 +23,12 @@ from weir.errors import (
     LeaseHeldError,
     NamespaceNotFoundError,
     NamespaceReadOnlyError,
-    SnapshotExpiredError,
     StorageError,
     TableNotFoundError,
     WeirError,
 )
 from weir.log.read_lease import read_lease
-from weir.maintenance.garbage.garbage import DEFAULT_HORIZON
+from weir.namespaces.answers import answers_of, documents_with
 from weir.namespaces.attributes import Kind, Metric
 from weir.namespaces.catalog import Catalog, Known
 from weir.namespaces.columns import add_columns, drop_columns, held_by, left_over
@@ -38,18 +36,18 @@ from weir.namespaces.decision import Prepared, decide_unseen, prepare
 from weir.namespaces.declarations import extended, first_definition
 from weir.namespaces.definition import Definition
 from weir.namespaces.dirty import Dirty
-from weir.namespaces.documents import id_column
 from weir.namespaces.filter.expression import Filter
-from weir.namespaces.indexes import ensure_indexes, replace_text_index, same_text_index
+from weir.namespaces.indexes import replace_text_index, same_text_index
 from weir.namespaces.locks import SharedLock
 from weir.namespaces.names import ID, directory_of
-from weir.namespaces.opened import LastUpkeep, Opened
+from weir.namespaces.opened import Opened
 from weir.namespaces.query import Answer, Limit, Query, State
 from weir.namespaces.ranking import Nearest, Ranking
-from weir.namespaces.reading import Reading, one_read
+from weir.namespaces.reading import Reading
 from weir.namespaces.recall import Recall, measure_recall
 from weir.namespaces.row_changes import apply_changes, apply_conditional, apply_each, apply_once, decision_on
 from weir.namespaces.tables import Tables
+from weir.namespaces.upkeep import keep_up, recover
 from weir.namespaces.write import Declaration, MarkedWrite, Write, Written, WrittenOnce
 from weir.namespaces.write_groups import groups_of, one_write, written_by_each
 from weir.write.lease.lease_owner import new_lease_owner
@@ -539,6 +537,39 @@ class Namespace:
                 return None if lease is None else lease.holder.holder_id
         return None
 
+    # ---- upkeep ----------------------------------------------------------------------------------------
+
+    def maintain(self) -> bool:
+        """Flush and merge what this process has written, keep the indexes up; return whether there was any.
+
+        Raises
+        ------
+        WeirError
+            If a part of it failed. The next call continues.
+        """
+        opened = self._opened
+        if opened is None or not opened.is_dirty:
+            return False
+        return keep_up(opened, partial(self._is_gone, opened))
+
+    def compact(self) -> None:
+        """Do at once what :meth:`maintain` does when it is due."""
+        with suppress(WeirError):
+            opened = self.opened()
+            keep_up(opened, partial(self._is_gone, opened))
+
+    def _is_gone(self, opened: Opened) -> bool:
+        """Whether the namespace of this table was deleted."""
+        with suppress(WeirError):
+            present = self._known().definition
+            return present is None or present.table != opened.definition.table
+        return False
+
+    def flush(self) -> None:
+        """Flush what this process has written, so that it can be merged."""
+        if self._opened is not None:
+            self._opened.flush()
+
     def look_after_abandoned(self) -> bool:
         """Recover and merge what a process that is gone has left; return whether there was anything.
 
@@ -552,16 +583,7 @@ class Namespace:
         opened = self.find()
         if opened is None or opened.is_writing:
             return False
-        status = opened.table.status()
-        left = [one for one in status.shards if one.unflushed_rows or one.unmerged_generations]
-        if any(one.lease == "held" for one in left):
-            raise LeaseHeldError("another process writes the namespace", where=self.name)
-        if not left:
-            return False
-        opened.table.maintenance.recover()
-        ensure_indexes(opened.table, opened.definition)
-        opened.table.maintenance.run()
-        return True
+        return recover(opened, self.name)
 
     def collect(self, horizon: timedelta) -> bool:
         """Remove what merges have replaced, and has been marked for so long; return whether that was all."""
@@ -650,29 +672,7 @@ class Namespace:
         NamespaceNotFoundError
             If it does not exist.
         """
-        return self._read(lambda opened: self._answers(opened, queries, state or State(), most_bytes))
-
-    def _answers(
-        self, opened: Opened, queries: Sequence[Query], state: State, most_bytes: int | None
-    ) -> list[Answer]:
-        taken, token = time.monotonic(), state.token
-        if token is None and state.max_staleness is not None:
-            taken, token = opened.recent_token(state.max_staleness)
-        elif token is None and not (len(queries) == 1 and one_read(queries[0])):
-            token = opened.token()
-        try:
-            reading = Reading(opened.table, opened.definition, State(token=token))
-            answers: list[Answer] = []
-            for query in queries:
-                check_cancelled()
-                answers.append(reading.answer(query))
-                _bound(answers, most_bytes)
-        except SnapshotExpiredError:
-            if state.token is not None:
-                raise
-            opened.recent = None
-            return self._answers(opened, queries, State(), most_bytes)
-        return [replace(one, token=token or reading.seen, taken=taken) for one in answers]
+        return self._read(lambda opened: answers_of(opened, queries, state or State(), most_bytes))
 
     def get(
         self, ids: Sequence[Any], attributes: Sequence[str] | None = None, state: State | None = None
@@ -693,20 +693,7 @@ class Namespace:
         InputError
             If an id is of another kind than those of the namespace.
         """
-
-        def found(opened: Opened) -> pa.Table:
-            definition = opened.definition
-            names = [
-                name
-                for name in (definition.attributes if attributes is None else attributes)
-                if name in definition.attributes
-            ]
-            keys = pa.table({ID: id_column(definition.id_kind, ids)})
-            columns = [ID, *[definition.attributes[name].column for name in names]]
-            rows = opened.table.get(keys, columns, **(state or State()).read_options)
-            return rows.rename_columns([ID, *names])
-
-        return self._read(found)
+        return self._read(lambda opened: documents_with(opened, ids, attributes, state or State()))
 
     def count(self) -> int:
         """Return how many documents there are."""
@@ -878,67 +865,6 @@ class Namespace:
         with self._lock.alone():
             return self._prepared(write, self.opened())[0].definition
 
-    def maintain(self) -> bool:
-        """Flush and merge what this process has written, keep the indexes up; return whether there was any.
-
-        Raises
-        ------
-        WeirError
-            If a part of it failed. The next call continues.
-        """
-        opened = self._opened
-        if opened is None or not opened.is_dirty:
-            return False
-        return self._kept_up(opened)
-
-    def compact(self) -> None:
-        """Do at once what :meth:`maintain` does when it is due."""
-        with suppress(WeirError):
-            self._kept_up(self.opened())
-
-    def _kept_up(self, opened: Opened) -> bool:
-        dirty_since, opened.dirty_since = opened.dirty_since, None
-        try:
-            with opened.keeping_up:
-                opened.flush()
-                opened.table.maintenance.merge()
-                ensure_indexes(opened.table, opened.definition)
-                opened.table.maintenance.run(version_retention=self._retention_that_is_due(opened))
-        except TableNotFoundError:
-            return False
-        except FencedError:
-            # Another process writes the namespace now, and looks after it.
-            opened.forget_writer()
-            return False
-        except BaseException as error:
-            if isinstance(error, WeirError) and self._is_gone(opened):
-                return False
-            opened.dirty_since = dirty_since or time.monotonic()
-            opened.last_upkeep = opened.last_upkeep.failed(error)
-            raise
-        opened.last_upkeep = LastUpkeep("success", datetime.now(UTC))
-        return True
-
-    def _retention_that_is_due(self, opened: Opened) -> timedelta | None:
-        """Return how long to keep former versions; None for most rounds: to remove some lists every file."""
-        now = time.monotonic()
-        if now - opened.pruned_at < DEFAULT_HORIZON.total_seconds():
-            return None
-        opened.pruned_at = now
-        return DEFAULT_HORIZON
-
-    def _is_gone(self, opened: Opened) -> bool:
-        """Whether the namespace of this table was deleted."""
-        with suppress(WeirError):
-            present = self._known().definition
-            return present is None or present.table != opened.definition.table
-        return False
-
-    def flush(self) -> None:
-        """Flush what this process has written, so that it can be merged."""
-        if self._opened is not None:
-            self._opened.flush()
-
     def close(self) -> None:
         """Let go of what this process has open."""
         with self._lock.alone(), self._changing:
@@ -959,12 +885,3 @@ def _outcome(work: Callable[[], _Result]) -> _Result | WeirError:
         return work()
     except WeirError as error:
         return error
-
-
-def _bound(answers: Sequence[Answer], most_bytes: int | None) -> None:
-    size = sum(0 if one.rows is None else one.rows.nbytes for one in answers)
-    if most_bytes is not None and size > most_bytes:
-        raise InputError(
-            f"the documents of the answer have more than {most_bytes:,} bytes",
-            hint="Ask for fewer of them, or for fewer of their attributes",
-        )
