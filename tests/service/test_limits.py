@@ -808,7 +808,7 @@ def test_a_long_command_is_refused_before_it_is_read(tmp_path: Path) -> None:
 
 
 def test_an_answer_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("turbopuffer.routes", "zeppelin.queries", "zeppelin.routes"):
+    for module in ("turbopuffer.routes", "zeppelin.queries", "zeppelin.vectors"):
         monkeypatch.setattr(f"weir.service.{module}.MOST_ANSWER_BYTES", 100_000)
     root = Root(tmp_path)
     root.ask("POST", "/v1/namespaces", {"name": "docs", "dimensions": 1_000})

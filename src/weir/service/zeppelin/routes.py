@@ -13,7 +13,6 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-import numpy as np
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -29,16 +28,14 @@ from weir.errors import (
     WeirError,
 )
 from weir.format.snapshot_token import SnapshotToken
-from weir.namespaces import Documents, Namespace, Write, Written
-from weir.namespaces.names import ID, VECTOR, check_attribute_name, directory_of
+from weir.namespaces import Namespace, Write, Written
+from weir.namespaces.names import directory_of
 from weir.namespaces.state_report import lease_report, manifest_report
-from weir.namespaces.values import documents_of
 from weir.service.answers import json_answer
 from weir.service.body import decoded
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import chosen, digits, flag, given, known_only, mapping, names, sequence, whole
-from weir.service.limits import MOST_ANSWER_BYTES
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.request import HttpRequest
@@ -57,12 +54,19 @@ from weir.service.zeppelin.namespaces import (
     with_index_config,
 )
 from weir.service.zeppelin.queries import answer_query, parse_query
+from weir.service.zeppelin.vectors import (
+    check_dimensions,
+    dimensions_of,
+    parse_ids,
+    parse_vectors,
+    shown_vectors,
+    unpacked,
+)
 
 __all__ = ["zeppelin_routes"]
 
 _MSGPACK = "application/msgpack"
 _SECONDS_DELETING = 5.0
-_MOST_FETCHED = 10_000
 _LONGEST_COPY = timedelta(hours=1)
 _SNAPSHOT_YEARS = timedelta(days=3650)
 _KNOBS = {
@@ -203,7 +207,7 @@ class _Calls:
         body = await self._body(request)
 
         def changed() -> Any:
-            _vectors_of(namespace)
+            dimensions_of(namespace)
             definition = namespace.redefine(lambda known: with_index_config(known, body))
             namespace.opened().mark_dirty()
             return definition
@@ -265,20 +269,12 @@ class _Calls:
         namespace = self._namespace(request, call, writes=True)
         packed = request.headers.get("content-type", "").startswith(_MSGPACK)
         raw = await self._service.body(request)
-        body = _unpacked(raw) if packed else decoded(raw)
-        documents = _documents(body)
+        documents = parse_vectors(unpacked(raw) if packed else decoded(raw))
         write = Write(upserts=documents, create=False)
         self._service.check_write(write)
 
         def written() -> int:
-            dimensions = _vectors_of(namespace)
-            for values in documents.values[VECTOR]:
-                if isinstance(values, list | np.ndarray) and len(values) != dimensions:
-                    raise Refusal(
-                        400,
-                        "DIMENSION_MISMATCH",
-                        f"dimension mismatch: expected {dimensions}, got {len(values)}",
-                    )
+            check_dimensions(documents, dimensions_of(namespace))
             return self._written(namespace, write, request, call, raw).upserted
 
         await self._run(namespace, self._service.check_backlog, namespace)
@@ -304,7 +300,7 @@ class _Calls:
         if (body.get("ids") is None) == (body.get("filter") is None):
             raise InputError("a deletion has ids or a filter")
         if body.get("ids") is not None:
-            write = Write(deletes=_ids(body), create=False)
+            write = Write(deletes=parse_ids(body), create=False)
         else:
             where = parse_filter(body["filter"], self._service.options.max_filter_depth)
             write = Write(delete_where=where, delete_partial=True, create=False)
@@ -330,41 +326,20 @@ class _Calls:
         namespace = self._namespace(request, call)
         body = await self._body(request)
         known_only(body, members(shapes.Fetch), "a fetch")
-        ids = _ids(body)
+        ids = parse_ids(body)
         if len({*ids}) < len(ids):
             raise InputError("ids are all different")
-        with_vector, with_attributes = (
-            flag(body, "include_vector", True),
-            flag(body, "include_attributes", True),
-        )
+        with_vector = flag(body, "include_vector", True)
+        with_attributes = flag(body, "include_attributes", True)
         fields = body.get("attribute_fields")
         wanted = None if fields is None else names(fields, "attribute_fields")
         if wanted is not None and (not wanted or not with_attributes):
             raise InputError("attribute_fields names at least one field, and goes with include_attributes")
         chosen(given(body, "consistency", "strong"), ("strong", "eventual"), "consistency")
 
-        def fetched() -> dict[str, Any]:
-            attributes = [name for name in namespace.definition.attributes if name != VECTOR]
-            shown_names = [name for name in attributes if wanted is None or name in wanted]
-            shown_names = shown_names if with_attributes else []
-            columns = [*shown_names, *([VECTOR] if with_vector else [])]
-            rows = namespace.get(ids, columns)
-            if rows.nbytes > MOST_ANSWER_BYTES:
-                raise InputError(f"the vectors have more than {MOST_ANSWER_BYTES:,} bytes: fetch fewer")
-            found = {one[ID]: one for one in documents_of(rows, rows.schema.names)}
-            results = []
-            for one in (found[id] for id in ids if id in found):
-                shown: dict[str, Any] = {"id": one[ID]}
-                if (vector := one.get(VECTOR)) is not None:
-                    shown["values"] = vector
-                # An attribute that was dropped a moment ago is in none of them.
-                present = {name: value for name in shown_names if (value := one.get(name)) is not None}
-                if present:
-                    shown["attributes"] = present
-                results.append(shown)
-            return _short_floats({"results": results, "missing": [id for id in ids if id not in found]})
-
-        return json_answer(await self._run(namespace, fetched, reads=True))
+        attributes = wanted if with_attributes else []
+        shown = await self._run(namespace, shown_vectors, namespace, ids, with_vector, attributes, reads=True)
+        return json_answer(shown)
 
     # ---- queries ---------------------------------------------------------------------------------------
 
@@ -375,7 +350,7 @@ class _Calls:
         return json_answer(await self._run(namespace, self._answered, namespace, body, call, reads=True))
 
     def _answered(self, namespace: Namespace, body: Mapping[str, Any], call: Call) -> dict[str, Any]:
-        _vectors_of(namespace)
+        dimensions_of(namespace)
         knobs = self._knobs()
         asked = parse_query(
             body,
@@ -798,85 +773,6 @@ def _snapshot_name(request: HttpRequest) -> str:
 
 def _shown_pin(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {name: stored[name] for name in ("name", "generation", "created_at")}
-
-
-def _vectors_of(namespace: Namespace) -> int:
-    """Return the dimensions of a namespace."""
-    vector = namespace.definition.attributes.get(VECTOR)
-    if vector is None or vector.type.dimensions is None:
-        raise InputError("the namespace has no vectors")
-    return vector.type.dimensions
-
-
-def _ids(body: Mapping[str, Any]) -> list[str]:
-    ids = sequence(body.get("ids"), "ids")
-    if not 1 <= len(ids) <= _MOST_FETCHED or not all(isinstance(one, str) for one in ids):
-        raise InputError(f"ids is a list of 1 to {_MOST_FETCHED:,} texts")
-    return ids
-
-
-def _unpacked(raw: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.msgpack.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(400, "invalid_request", "the body is not MessagePack") from error
-    return mapping(value, "the body")
-
-
-def _documents(body: Mapping[str, Any]) -> Documents:
-    columnar = body.get("columnar")
-    if columnar is not None:
-        known_only(body, frozenset({"columnar"}), "an upsert")
-        return _columnar(mapping(columnar, "columnar"))
-    known_only(body, frozenset({"vectors"}), "an upsert")
-    rows = []
-    vectors = sequence(body.get("vectors"), "vectors")
-    if not vectors:
-        raise InputError("vectors has at least one")
-    for at, value in enumerate(vectors):
-        one = mapping(value, f"vector {at}")
-        known_only(one, members(shapes.VectorShape), f"vector {at}")
-        if not isinstance(one.get("id"), str):
-            raise InputError(f"vector {at} has no id")
-        attributes = _attributes(one.get("attributes"), at)
-        values = sequence(one.get("values"), f"values of vector {at}")
-        rows.append({ID: one["id"], VECTOR: values, **attributes})
-    return Documents.of_rows(rows)
-
-
-def _attributes(value: object, at: int) -> dict[str, Any]:
-    attributes = mapping({} if value is None else value, f"attributes of vector {at}")
-    for name in attributes:
-        check_attribute_name(name)
-        if name in (ID, VECTOR):
-            raise InputError(f"vector {at}: an attribute is not called {name!r}")
-    return attributes
-
-
-def _columnar(asked: Mapping[str, Any]) -> Documents:
-    known_only(asked, frozenset({"ids", "dimensions", "values_f32_le", "attributes"}), "columnar")
-    ids = sequence(asked.get("ids"), "ids")
-    dimensions = whole(asked, "dimensions", 1, 65_536, 1)
-    raw = asked.get("values_f32_le")
-    if not ids or not all(isinstance(one, str) for one in ids):
-        raise InputError("ids is a list of texts")
-    if not isinstance(raw, bytes) or len(raw) != 4 * dimensions * len(ids):
-        raise InputError("values_f32_le has 4 bytes for every dimension of every id")
-    matrix = np.frombuffer(raw, dtype="<f4").reshape(len(ids), dimensions)
-    given = asked.get("attributes") or [None] * len(ids)
-    if len(sequence(given, "attributes")) != len(ids):
-        raise InputError("attributes has an element for every id")
-    rows = [{ID: id, **_attributes(one, at)} for at, (id, one) in enumerate(zip(ids, given, strict=True))]
-    documents = Documents.of_rows(rows)
-    return Documents(ids, {VECTOR: list(matrix), **documents.values})
-
-
-def _short_floats(shown: dict[str, Any]) -> dict[str, Any]:
-    """Return vectors with as few digits as float32 needs."""
-    for one in shown["results"]:
-        if "values" in one:
-            one["values"] = [float(text) for text in np.asarray(one["values"], np.float32).astype(str)]
-    return shown
 
 
 def zeppelin_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) -> list[Route]:
