@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,6 @@ from weir.errors import (
     NamespaceNotFoundError,
     ObjectExistsError,
     ObjectNotFoundError,
-    PreconditionError,
     UnsupportedError,
     WeirError,
 )
@@ -54,6 +53,7 @@ from weir.service.zeppelin.namespaces import (
     with_index_config,
 )
 from weir.service.zeppelin.queries import answer_query, parse_query
+from weir.service.zeppelin.query_defaults import QueryDefaults
 from weir.service.zeppelin.vectors import (
     check_dimensions,
     dimensions_of,
@@ -69,18 +69,7 @@ _MSGPACK = "application/msgpack"
 _SECONDS_DELETING = 5.0
 _LONGEST_COPY = timedelta(hours=1)
 _SNAPSHOT_YEARS = timedelta(days=3650)
-_KNOBS = {
-    "default_nprobe": 32,
-    "default_top_k": 10,
-    "rerank_coalesce_gap_bytes": 1_048_576,
-    "bm25_max_full_scan_vectors": 100_000,
-    "bm25_max_full_scan_clusters": 500,
-}
-_MOST = {"default_top_k": 10_000, "default_nprobe": 256}
-_CONFIG = "config/query.json"
-_ATTEMPTS = 64
 _ATTEMPTS_AT_STATE = 8
-_PROFILES = {"low_latency": 131_072, "balanced": 1_048_576, "low_cost": 4_194_304}
 _SWITCHED_OFF = {
     "principals": "rbac",
     "grants": "rbac",
@@ -103,7 +92,7 @@ class _Calls:
         self._telemetry = telemetry
         self._store = service.namespaces.store
         self._cursors = Cursors(self._store)
-        self._known_knobs: tuple[float, dict[str, Any]] = (0.0, dict(_KNOBS))
+        self._defaults = QueryDefaults(self._store)
 
     def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
@@ -351,12 +340,12 @@ class _Calls:
 
     def _answered(self, namespace: Namespace, body: Mapping[str, Any], call: Call) -> dict[str, Any]:
         dimensions_of(namespace)
-        knobs = self._knobs()
+        defaults = self._defaults.values()
         asked = parse_query(
             body,
             depth=self._service.options.max_filter_depth,
-            default_top_k=knobs["default_top_k"],
-            default_nprobe=knobs["default_nprobe"],
+            default_top_k=defaults["default_top_k"],
+            default_nprobe=defaults["default_nprobe"],
         )
         answer = answer_query(namespace, asked, self._cursors, call.key.id)
         self._telemetry.rows_returned.inc(len(answer["results"]))
@@ -576,60 +565,18 @@ class _Calls:
 
     # ---- what concerns all -----------------------------------------------------------------------------
 
-    def _knobs(self) -> dict[str, Any]:
-        seen, knobs = self._known_knobs
-        if time.monotonic() - seen > 2.0:
-            try:
-                knobs = _knobs_of(self._store.get(_CONFIG))
-            except ObjectNotFoundError:
-                knobs = dict(_KNOBS)
-            self._known_knobs = (time.monotonic(), knobs)
-        return knobs
-
-    def _changed_knobs(self, changed: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-        """Replace the stored defaults by others made of them, which nobody else has changed meanwhile."""
-        for _ in range(_ATTEMPTS):
-            with suppress(ObjectExistsError, PreconditionError):
-                try:
-                    stored, version = self._store.get_with_version(_CONFIG)
-                except ObjectNotFoundError:
-                    knobs = changed(_KNOBS)
-                    self._store.put_if_absent(_CONFIG, json.dumps(knobs).encode())
-                else:
-                    knobs = changed(_knobs_of(stored))
-                    self._store.compare_and_swap(_CONFIG, json.dumps(knobs).encode(), version)
-                return knobs
-        raise Refusal(503, "conflict", "others changed the query defaults during every attempt", 1)
-
     async def config(self, request: HttpRequest, call: Call) -> Response:
         """Show the query defaults."""
         self._service.admin(call)
-        return json_answer(await self._service.run(self._knobs))
+        return json_answer(await self._service.run(self._defaults.values))
 
     async def change_config(self, request: HttpRequest, call: Call) -> Response:
         """Change the query defaults."""
         self._service.admin_of(call, ())
         body = await self._body(request)
-        known_only(body, members(shapes.Config), "the configuration of queries")
-        profile = body.get("cost_latency_profile")
-        if profile is not None:
-            if body.get("rerank_coalesce_gap_bytes") is not None:
-                raise InputError("rerank_coalesce_gap_bytes and cost_latency_profile are not said together")
-            profile = chosen(profile, _PROFILES, "cost_latency_profile")
-
-        def changed(knobs: Mapping[str, Any]) -> dict[str, Any]:
-            before = {**knobs}
-            if profile is not None:
-                before["rerank_coalesce_gap_bytes"] = _PROFILES[profile]
-            return {
-                name: whole(body, name, int(name.startswith("default")), _MOST.get(name, 2**40), before[name])
-                for name in _KNOBS
-            }
-
-        knobs = await self._service.run(self._changed_knobs, changed)
-        self._known_knobs = (0.0, knobs)
+        defaults = await self._service.run(self._defaults.change, body)
         self._service.audit(call, "config.query", "queries")
-        return json_answer(knobs)
+        return json_answer(defaults)
 
     async def keys(self, request: HttpRequest, call: Call) -> Response:
         """List the keys for no more namespaces than that of the caller."""
@@ -725,10 +672,6 @@ class _Calls:
         """Report that a part of the dialect is disabled."""
         feature = next(part for part in reversed(request.url.path.split("/")) if part in _SWITCHED_OFF)
         raise _disabled(_SWITCHED_OFF[feature])
-
-
-def _knobs_of(stored: Any) -> dict[str, Any]:
-    return {**_KNOBS, **json.loads(bytes(memoryview(stored)))}
 
 
 def _disabled(feature: str) -> Refusal:
