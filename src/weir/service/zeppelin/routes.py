@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,16 +14,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from weir.errors import (
-    ConflictError,
     InputError,
     KeyNotFoundError,
     NamespaceNotFoundError,
-    ObjectExistsError,
-    ObjectNotFoundError,
     UnsupportedError,
     WeirError,
 )
-from weir.format.snapshot_token import SnapshotToken
 from weir.namespaces import Namespace, Write, Written
 from weir.namespaces.names import directory_of
 from weir.namespaces.state_report import lease_report, manifest_report
@@ -34,7 +27,7 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
-from weir.service.fields import chosen, digits, flag, given, known_only, mapping, names, sequence, whole
+from weir.service.fields import chosen, flag, given, known_only, mapping, names, sequence, whole
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.request import HttpRequest
@@ -45,7 +38,6 @@ from weir.service.zeppelin.envelope import envelope
 from weir.service.zeppelin.filters import parse_filter
 from weir.service.zeppelin.namespaces import (
     definition_of,
-    generation_of,
     is_same,
     moment,
     shown_compaction,
@@ -54,6 +46,7 @@ from weir.service.zeppelin.namespaces import (
 )
 from weir.service.zeppelin.queries import answer_query, parse_query
 from weir.service.zeppelin.query_defaults import QueryDefaults
+from weir.service.zeppelin.snapshots import Snapshots, checked_name
 from weir.service.zeppelin.vectors import (
     check_dimensions,
     dimensions_of,
@@ -67,9 +60,6 @@ __all__ = ["zeppelin_routes"]
 
 _MSGPACK = "application/msgpack"
 _SECONDS_DELETING = 5.0
-_LONGEST_COPY = timedelta(hours=1)
-_SNAPSHOT_YEARS = timedelta(days=3650)
-_ATTEMPTS_AT_STATE = 8
 _SWITCHED_OFF = {
     "principals": "rbac",
     "grants": "rbac",
@@ -79,7 +69,6 @@ _SWITCHED_OFF = {
     "branches": "branches",
     "embedding_profile": "embedding_profile",
 }
-_SNAPSHOT = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _GENERATED = "The name was made up: keep it, there is no other way to reach the namespace."
 _IDEMPOTENT = "Client-specified namespace names are idempotent for identical configuration."
 
@@ -93,6 +82,7 @@ class _Calls:
         self._store = service.namespaces.store
         self._cursors = Cursors(self._store)
         self._defaults = QueryDefaults(self._store)
+        self._snapshots = Snapshots(self._store)
 
     def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
@@ -385,153 +375,32 @@ class _Calls:
 
     # ---- snapshots and clones --------------------------------------------------------------------------
 
-    def _snapshot(self, namespace: Namespace, name: str) -> dict[str, Any] | None:
-        try:
-            stored = json.loads(bytes(memoryview(self._store.get(_pin(namespace.name, name)))))
-        except ObjectNotFoundError:
-            return None
-        # One of a namespace that was deleted since is none of this one.
-        return dict(stored) if stored["table"] == namespace.definition.table else None
-
-    def _snapshots(self, namespace: Namespace) -> list[dict[str, Any]]:
-        namespace.opened()
-        place = _pin(namespace.name, "")
-        found = [
-            meta.path.removeprefix(place).removesuffix(".json")
-            for meta in self._store.list(place.rstrip("/"))
-            if meta.path.endswith(".json")
-        ]
-        return [known for name in sorted(found) if (known := self._snapshot(namespace, name)) is not None]
-
-    def _as_of(self, namespace: Namespace, as_of: str, present: int) -> dict[str, Any] | None:
-        """Return the snapshot for a point in time; None for the current state."""
-        if as_of == "latest":
-            return None
-        generation = digits(as_of)
-        if generation is not None:
-            if generation == present:
-                return None
-            pinned = (one for one in self._snapshots(namespace) if one["generation"] == generation)
-            known = next(pinned, None)
-            if known is None:
-                raise _not_retained(f"generation {generation}")
-            return known
-        at = _moment_of(as_of)
-        if at is not None:
-            if at < namespace.opened().updated_at():
-                raise _not_retained(as_of)
-            return None
-        name = as_of.removeprefix("snapshot:")
-        known = self._snapshot(namespace, name) if _SNAPSHOT.match(name) else None
-        if known is None:
-            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name:.128}")
-        return known
-
-    @contextmanager
-    def _state_of(self, namespace: Namespace, as_of: str) -> Iterator[tuple[int, str]]:
-        """Hold the state of a point in time; yield its generation and token."""
-        for left in reversed(range(_ATTEMPTS_AT_STATE)):
-            present = shown_compaction(namespace)["manifest_generation"]
-            known = self._as_of(namespace, as_of, present)
-            if known is not None:
-                yield known["generation"], known["token"]
-                return
-            token = namespace.token(_LONGEST_COPY)
-            try:
-                newest = shown_compaction(namespace)["manifest_generation"]
-                # What was written meanwhile may be part of the state, which is then another one.
-                if newest == present:
-                    yield newest, token
-                    return
-                # A namespace that is written without a pause has a present state too.
-                if not left and self._as_of(namespace, as_of, newest) is None:
-                    yield _generation_of(token), token
-                    return
-            finally:
-                # It ends by itself too: no reason for a copy that was made to fail.
-                with suppress(WeirError):
-                    namespace.release(token)
-        raise ConflictError("the namespace keeps changing", hint="Try again")
-
-    async def pin(self, request: HttpRequest, call: Call) -> Response:
+    async def save_snapshot(self, request: HttpRequest, call: Call) -> Response:
         """Save the current state under a name."""
         namespace = self._namespace(request, call, writes=True)
-        name = _snapshot_name(request)
+        name = checked_name(request.path_params["name"])
 
-        def pinned() -> dict[str, Any]:
-            def same(known: dict[str, Any]) -> dict[str, Any]:
-                if known["generation"] != generation:
-                    raise Refusal(409, "SNAPSHOT_ALREADY_EXISTS", f"snapshot already exists: {name}")
-                return known
-
-            for left in reversed(range(_ATTEMPTS_AT_STATE)):
-                generation = shown_compaction(namespace)["manifest_generation"]
-                known = self._snapshot(namespace, name)
-                if known is not None:
-                    return same(known)
-                token = namespace.token(_SNAPSHOT_YEARS)
-                # What was written meanwhile may be part of the state, which is then another one.
-                if shown_compaction(namespace)["manifest_generation"] == generation:
-                    break
-                if not left:
-                    generation = _generation_of(token)
-                    break
-                namespace.release(token)
-            stored = {
-                "name": name,
-                "generation": generation,
-                "created_at": moment(datetime.now(UTC)),
-                "token": token,
-                "table": namespace.definition.table,
-            }
-            data = json.dumps(stored).encode()
-            try:
-                self._store.put_if_absent(_pin(namespace.name, name), data)
-            except ObjectExistsError:
-                known = self._snapshot(namespace, name)
-                if known is None:  # of a namespace that was deleted since
-                    self._store.put(_pin(namespace.name, name), data)
-                    return stored
-                # Somebody else was faster. What nothing names would be retained for years.
-                namespace.release(stored["token"])
-                return same(known)
-            return stored
-
-        shown = _shown_pin(await self._run(namespace, pinned))
+        shown = _shown_snapshot(await self._run(namespace, self._snapshots.save, namespace, name))
         self._service.audit(call, "snapshot.create", f"{namespace.name}/{name}")
         return json_answer(shown, 201)
 
-    async def show_pin(self, request: HttpRequest, call: Call) -> Response:
+    async def snapshot(self, request: HttpRequest, call: Call) -> Response:
         """Show a saved state."""
         namespace = self._namespace(request, call)
-        name = _snapshot_name(request)
-        known = await self._run(namespace, self._snapshot, namespace, name)
-        if known is None:
-            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
-        return json_answer(_shown_pin(known))
+        name = checked_name(request.path_params["name"])
+        return json_answer(_shown_snapshot(await self._run(namespace, self._snapshots.get, namespace, name)))
 
-    async def pins(self, request: HttpRequest, call: Call) -> Response:
+    async def snapshots(self, request: HttpRequest, call: Call) -> Response:
         """List the saved states."""
         namespace = self._namespace(request, call)
+        found = await self._run(namespace, self._snapshots.of, namespace)
+        return json_answer({"snapshots": [_shown_snapshot(one) for one in found]})
 
-        found = await self._run(namespace, self._snapshots, namespace)
-        return json_answer({"snapshots": [_shown_pin(one) for one in found]})
-
-    async def unpin(self, request: HttpRequest, call: Call) -> Response:
+    async def delete_snapshot(self, request: HttpRequest, call: Call) -> Response:
         """Delete a saved state."""
         namespace = self._namespace(request, call, writes=True)
-        name = _snapshot_name(request)
-
-        def released() -> bool:
-            known = self._snapshot(namespace, name)
-            if known is None:
-                return False
-            namespace.release(known["token"])
-            self._store.delete([_pin(namespace.name, name)])
-            return True
-
-        if not await self._run(namespace, released):
-            raise Refusal(404, "SNAPSHOT_NOT_FOUND", f"snapshot not found: {name}")
+        name = checked_name(request.path_params["name"])
+        await self._run(namespace, self._snapshots.delete, namespace, name)
         self._service.audit(call, "snapshot.delete", f"{namespace.name}/{name}")
         return Response(status_code=204)
 
@@ -548,7 +417,7 @@ class _Calls:
         def cloned() -> dict[str, Any]:
             if copy.find() is not None:
                 raise Refusal(409, "NAMESPACE_ALREADY_EXISTS", f"namespace already exists: {target}")
-            with self._state_of(namespace, as_of) as (generation, token):
+            with self._snapshots.state(namespace, as_of) as (generation, token):
                 copy.copy_from(namespace, token)
             return {
                 "source": namespace.name,
@@ -678,43 +547,11 @@ def _disabled(feature: str) -> Refusal:
     return Refusal(403, "feature_disabled", f"feature is disabled by server configuration: {feature}")
 
 
-def _moment_of(text: str) -> datetime | None:
-    """Parse a time; None if it is not one."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if at.tzinfo is None:
-        raise InputError("as_of is a moment with its zone")
-    return at
-
-
-def _generation_of(token: str) -> int:
-    """Return the generation of a token's state."""
-    state = SnapshotToken.parse(token)
-    return generation_of(state.base_version, (cut.position for cut in state.shards))
-
-
-def _not_retained(what: str) -> Refusal:
-    return Refusal(410, "POINT_IN_TIME_NOT_RETAINED", f"the state of {what:.80} is not retained")
-
-
 def _deleting(name: str) -> str:
     return f"deleting/{directory_of(name)}"
 
 
-def _pin(namespace: str, name: str) -> str:
-    return f"snapshots/{directory_of(namespace)}/" + (f"{name}.json" if name else "")
-
-
-def _snapshot_name(request: HttpRequest) -> str:
-    name: str = request.path_params["name"]
-    if not _SNAPSHOT.match(name):
-        raise Refusal(400, "invalid_snapshot", "a snapshot is named by letters, digits, '-' and '_'")
-    return name
-
-
-def _shown_pin(stored: Mapping[str, Any]) -> dict[str, Any]:
+def _shown_snapshot(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {name: stored[name] for name in ("name", "generation", "created_at")}
 
 
@@ -778,12 +615,15 @@ def zeppelin_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) 
         ),
         dispatch.route(f"{one}/manifest", "GET", calls.manifest, Shape(answer=shapes.ManifestShape)),
         dispatch.route(f"{one}/lease", "GET", calls.lease, Shape(answer=shapes.LeaseShape)),
-        dispatch.route(f"{one}/snapshots", "GET", calls.pins, Shape(answer=shapes.Snapshots)),
+        dispatch.route(f"{one}/snapshots", "GET", calls.snapshots, Shape(answer=shapes.Snapshots)),
         dispatch.route(
-            f"{one}/snapshots/{{name}}", "PUT", calls.pin, Shape(answer=shapes.Snapshot, statuses=(201,))
+            f"{one}/snapshots/{{name}}",
+            "PUT",
+            calls.save_snapshot,
+            Shape(answer=shapes.Snapshot, statuses=(201,)),
         ),
-        dispatch.route(f"{one}/snapshots/{{name}}", "GET", calls.show_pin, Shape(answer=shapes.Snapshot)),
-        dispatch.route(f"{one}/snapshots/{{name}}", "DELETE", calls.unpin, Shape(statuses=(204,))),
+        dispatch.route(f"{one}/snapshots/{{name}}", "GET", calls.snapshot, Shape(answer=shapes.Snapshot)),
+        dispatch.route(f"{one}/snapshots/{{name}}", "DELETE", calls.delete_snapshot, Shape(statuses=(204,))),
         dispatch.route(
             f"{one}/clone",
             "POST",
