@@ -17,7 +17,7 @@ from weir.namespaces import Namespace, Namespaces, Write, Written
 from weir.namespaces.names import check_namespace_name
 from weir.namespaces.statistics import statistics_of
 from weir.service.background import Background
-from weir.service.body import Bodies, read_body
+from weir.service.body import Bodies, decoded, read_body
 from weir.service.deadlines import Deadlines
 from weir.service.idempotency import IdempotentWrites, KeyedWrite
 from weir.service.keys.key import ANYBODY, Key
@@ -127,6 +127,17 @@ class Service:
             take = partial(self.bodies.take, request.held)
             request.whole = await read_body(request, self.options.max_request_bytes, take)
         return request.whole
+
+    async def json_body(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the JSON object that the body of a request is; an empty one if there is no body.
+
+        Raises
+        ------
+        Refusal
+            As of :meth:`body`, and if it is none.
+        """
+        raw = await self.body(request)
+        return decoded(raw) if raw.strip() else {}
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run blocking work on a thread."""

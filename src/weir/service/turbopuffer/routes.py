@@ -14,7 +14,6 @@ from weir.errors import InputError, UnsupportedError
 from weir.namespaces import Answer, Namespace, Write, Written, fused
 from weir.namespaces.statistics import Statistics, statistics_of
 from weir.service.answers import json_answer
-from weir.service.body import decoded
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
 from weir.service.fields import digits, flag, known_only, whole
@@ -38,10 +37,6 @@ _SMALL_BYTES = 64 * 1024
 """Largest write that is parsed on the event loop and grouped with others that wait."""
 
 
-def _object_of(body: bytes) -> dict[str, Any]:
-    return decoded(body) if body.strip() else {}
-
-
 class _Calls:
     """The calls of the dialect."""
 
@@ -56,9 +51,6 @@ class _Calls:
             return known
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
 
-    async def _body(self, request: HttpRequest) -> dict[str, Any]:
-        return _object_of(await self._service.body(request))
-
     # ---- documents -------------------------------------------------------------------------------------
 
     async def write(self, request: HttpRequest, call: Call) -> Response:
@@ -66,7 +58,7 @@ class _Calls:
         namespace, service = self._namespace(request, call, writes=True), self._service
         raw = await service.body(request)
         is_arrow = request.headers.get("content-type", "").startswith(ARROW)
-        body = {} if is_arrow else _object_of(raw)
+        body = {} if is_arrow else await service.json_body(request)
         source = copied_from(body)
         if source is not None:
             return await self._copy(namespace, source, call)
@@ -121,7 +113,7 @@ class _Calls:
     async def start_copy(self, request: HttpRequest, call: Call) -> Response:
         """Begin to copy a namespace, and return a token for its progress."""
         namespace = self._namespace(request, call, writes=True)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         name = copied_from(body if "copy_from_namespace" in body else {"copy_from_namespace": body})
         assert name is not None
         source = self._service.namespace(call, name, writes=False)
@@ -147,7 +139,7 @@ class _Calls:
     async def query(self, request: HttpRequest, call: Call) -> Response:
         """Answer one query or several."""
         namespace = self._namespace(request, call)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         options = self._service.options
         content = await self._service.read(self._answered, namespace, body, options, call)
         return json_answer(content)
@@ -175,7 +167,7 @@ class _Calls:
     async def explain(self, request: HttpRequest, call: Call) -> Response:
         """Explain a query."""
         namespace = self._namespace(request, call)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         body.pop("consistency", None)
         body.pop("vector_encoding", None)
         query = parse_query(body, self._service.options.max_filter_depth)
@@ -184,7 +176,7 @@ class _Calls:
     async def recall(self, request: HttpRequest, call: Call) -> Response:
         """Compare index searches with exact ones."""
         namespace = self._namespace(request, call)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         known_only(body, members(shapes.RecallBody), "recall")
         depth = self._service.options.max_filter_depth
         ranking = None if body.get("rank_by") is None else parse_ranking(body["rank_by"])
@@ -245,7 +237,7 @@ class _Calls:
     async def change_schema(self, request: HttpRequest, call: Call) -> Response:
         """Declare attributes of a namespace."""
         namespace = self._namespace(request, call, writes=True)
-        declarations = parse_schema(await self._body(request))
+        declarations = parse_schema(await self._service.json_body(request))
         definition = await self._service.run(namespace.declare, declarations)
         self._service.audit(call, "namespace.schema", namespace.name)
         return json_answer(shown_schema(definition))
@@ -258,7 +250,7 @@ class _Calls:
     async def change_metadata(self, request: HttpRequest, call: Call) -> Response:
         """Make a namespace read-only, or writable again."""
         namespace = self._namespace(request, call, writes=True)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         known_only(body, members(shapes.ChangedMetadata), "metadata")
         if body.get("pinning"):
             raise UnsupportedError("pinning is not offered")

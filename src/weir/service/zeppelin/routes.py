@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -13,13 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weir.errors import (
-    InputError,
-    KeyNotFoundError,
-    NamespaceNotFoundError,
-    UnsupportedError,
-    WeirError,
-)
+from weir.errors import InputError, NamespaceNotFoundError, WeirError
 from weir.namespaces import Namespace, Write, Written
 from weir.namespaces.names import directory_of
 from weir.namespaces.state_report import lease_report, manifest_report
@@ -27,7 +20,7 @@ from weir.service.answers import json_answer
 from weir.service.body import decoded
 from weir.service.context import Call, Service
 from weir.service.dispatch import Dispatch
-from weir.service.fields import chosen, flag, given, known_only, mapping, names, sequence, whole
+from weir.service.fields import chosen, flag, given, known_only, mapping, names, sequence
 from weir.service.openapi import Shape, members
 from weir.service.refusals import Refusal, refusal_of
 from weir.service.request import HttpRequest
@@ -46,6 +39,7 @@ from weir.service.zeppelin.namespaces import (
 )
 from weir.service.zeppelin.queries import answer_query, parse_query
 from weir.service.zeppelin.query_defaults import QueryDefaults
+from weir.service.zeppelin.security import security_routes
 from weir.service.zeppelin.snapshots import Snapshots, checked_name
 from weir.service.zeppelin.vectors import (
     check_dimensions,
@@ -60,15 +54,6 @@ __all__ = ["zeppelin_routes"]
 
 _MSGPACK = "application/msgpack"
 _SECONDS_DELETING = 5.0
-_SWITCHED_OFF = {
-    "principals": "rbac",
-    "grants": "rbac",
-    "policy": "rbac",
-    "preservation": "preservation",
-    "tokens": "tokens",
-    "branches": "branches",
-    "embedding_profile": "embedding_profile",
-}
 _GENERATED = "The name was made up: keep it, there is no other way to reach the namespace."
 _IDEMPOTENT = "Client-specified namespace names are idempotent for identical configuration."
 
@@ -86,10 +71,6 @@ class _Calls:
 
     def _namespace(self, request: HttpRequest, call: Call, *, writes: bool = False) -> Namespace:
         return self._service.namespace(call, request.path_params["namespace"], writes=writes)
-
-    async def _body(self, request: HttpRequest) -> dict[str, Any]:
-        raw = await self._service.body(request)
-        return decoded(raw) if raw.strip() else {}
 
     async def _run(self, namespace: Namespace, work: Any, *arguments: Any, reads: bool = False) -> Any:
         """Run something on an existing namespace; a read ends if its request is abandoned."""
@@ -111,7 +92,7 @@ class _Calls:
 
     async def create(self, request: HttpRequest, call: Call) -> Response:
         """Create a namespace, or confirm that the same one exists."""
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         name = body.get("name")
         if name is not None and not isinstance(name, str):
             raise InputError("name is a text")
@@ -183,7 +164,7 @@ class _Calls:
     async def index_config(self, request: HttpRequest, call: Call) -> Response:
         """Change the vector index from the next compaction on."""
         namespace = self._namespace(request, call, writes=True)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
 
         def changed() -> Any:
             dimensions_of(namespace)
@@ -274,7 +255,7 @@ class _Calls:
     async def remove(self, request: HttpRequest, call: Call) -> Response:
         """Delete vectors."""
         namespace = self._namespace(request, call, writes=True)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         known_only(body, members(shapes.Deletion), "a deletion")
         if (body.get("ids") is None) == (body.get("filter") is None):
             raise InputError("a deletion has ids or a filter")
@@ -303,7 +284,7 @@ class _Calls:
     async def fetch(self, request: HttpRequest, call: Call) -> Response:
         """Return vectors by their ids."""
         namespace = self._namespace(request, call)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         known_only(body, members(shapes.Fetch), "a fetch")
         ids = parse_ids(body)
         if len({*ids}) < len(ids):
@@ -315,8 +296,7 @@ class _Calls:
         if wanted is not None and (not wanted or not with_attributes):
             raise InputError("attribute_fields names at least one field, and goes with include_attributes")
         chosen(given(body, "consistency", "strong"), ("strong", "eventual"), "consistency")
-
-        attributes = wanted if with_attributes else []
+        attributes = wanted if with_attributes else ()
         shown = await self._run(namespace, shown_vectors, namespace, ids, with_vector, attributes, reads=True)
         return json_answer(shown)
 
@@ -325,7 +305,7 @@ class _Calls:
     async def query(self, request: HttpRequest, call: Call) -> Response:
         """Answer a query."""
         namespace = self._namespace(request, call)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         return json_answer(await self._run(namespace, self._answered, namespace, body, call, reads=True))
 
     def _answered(self, namespace: Namespace, body: Mapping[str, Any], call: Call) -> dict[str, Any]:
@@ -344,7 +324,7 @@ class _Calls:
     async def batch(self, request: HttpRequest, call: Call) -> Response:
         """Answer several queries, each by itself."""
         namespace = self._namespace(request, call)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         known_only(body, members(shapes.BatchBody), "a batch")
         queries = sequence(body.get("queries"), "queries")
         most = self._service.options.max_queries
@@ -407,7 +387,7 @@ class _Calls:
     async def clone(self, request: HttpRequest, call: Call) -> Response:
         """Copy a state of a namespace to a new one."""
         namespace = self._namespace(request, call)
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         known_only(body, members(shapes.Clone), "a clone")
         target, as_of = body.get("target"), body.get("as_of")
         if not isinstance(target, str) or not isinstance(as_of, str):
@@ -432,7 +412,7 @@ class _Calls:
         self._service.audit(call, "namespace.clone", target)
         return json_answer(shown, 201)
 
-    # ---- what concerns all -----------------------------------------------------------------------------
+    # ---- query defaults --------------------------------------------------------------------------------
 
     async def config(self, request: HttpRequest, call: Call) -> Response:
         """Show the query defaults."""
@@ -442,109 +422,10 @@ class _Calls:
     async def change_config(self, request: HttpRequest, call: Call) -> Response:
         """Change the query defaults."""
         self._service.admin_of(call, ())
-        body = await self._body(request)
+        body = await self._service.json_body(request)
         defaults = await self._service.run(self._defaults.change, body)
         self._service.audit(call, "config.query", "queries")
         return json_answer(defaults)
-
-    async def keys(self, request: HttpRequest, call: Call) -> Response:
-        """List the keys for no more namespaces than that of the caller."""
-        self._service.admin(call)
-        keys = [
-            key for key in await self._service.run(self._service.keys.list) if call.key.covers(key.namespaces)
-        ]
-        now = datetime.now(UTC)
-        return json_answer(
-            {
-                "keys": [
-                    {
-                        "key_id": key.id,
-                        "name": key.name,
-                        "principal_id": key.name,
-                        "role": key.role,
-                        "namespaces": list(key.namespaces),
-                        "created_at": moment(key.created_at),
-                        "expires_at": None if key.expires_at is None else moment(key.expires_at),
-                        "revokes_at": None,
-                        "rotated_from": None,
-                        "state": "expired" if key.is_expired(now) else "active",
-                    }
-                    for key in keys
-                ],
-                "policy_version": 1,
-            }
-        )
-
-    async def create_key(self, request: HttpRequest, call: Call) -> Response:
-        """Create a key, for no more namespaces than that of the caller."""
-        self._service.admin(call)
-        body = await self._body(request)
-        if "principal_id" in body:
-            raise _disabled("rbac")
-        known_only(body, members(shapes.CreateKey), "a key")
-        namespaces = names(given(body, "namespaces", []), "namespaces")
-        self._service.admin_of(call, namespaces)
-        seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
-        key, text = await self._service.run(
-            self._service.keys.create,
-            body.get("name"),
-            body.get("role"),
-            namespaces,
-            timedelta(seconds=seconds) if seconds else None,
-        )
-        self._service.audit(call, "key.create", key.id)
-        return json_answer(
-            {"id": key.id, "key": text, "key_id": key.id, "api_key": text, "policy_version": 1}, 201
-        )
-
-    async def _key_id(self, request: HttpRequest, call: Call) -> str:
-        """Return the id of a key, if it is for no more namespaces than that of the caller."""
-        id: str = request.path_params["key_id"]
-        key = await self._service.run(self._service.keys.get, id)
-        if not call.key.covers(key.namespaces):
-            raise KeyNotFoundError(f"there is no key {id!r:.40}")
-        return id
-
-    async def rotate_key(self, request: HttpRequest, call: Call) -> Response:
-        """Replace the secret of a key."""
-        self._service.admin(call)
-        body = await self._body(request)
-        known_only(body, members(shapes.Rotate), "a rotation")
-        if body.get("overlap_secs"):
-            raise UnsupportedError("an overlap of a key's texts")
-        seconds = whole(body, "expires_in_secs", 1, 10**9, 0)
-        id = await self._key_id(request, call)
-        expires = timedelta(seconds=seconds) if seconds else None
-        key, text = await self._service.run(self._service.keys.rotate, id, expires)
-        self._service.audit(call, "key.rotate", key.id)
-        return json_answer(
-            {
-                "id": key.id,
-                "key": text,
-                "key_id": key.id,
-                "api_key": text,
-                "policy_version": 1,
-                "rotated_from": id,
-            },
-            201,
-        )
-
-    async def revoke_key(self, request: HttpRequest, call: Call) -> Response:
-        """Revoke a key."""
-        self._service.admin(call)
-        id = await self._key_id(request, call)
-        await self._service.run(self._service.keys.revoke, id)
-        self._service.audit(call, "key.revoke", id)
-        return json_answer({"key_id": id, "policy_version": 1})
-
-    async def disabled(self, request: HttpRequest, call: Call) -> Response:
-        """Report that a part of the dialect is disabled."""
-        feature = next(part for part in reversed(request.url.path.split("/")) if part in _SWITCHED_OFF)
-        raise _disabled(_SWITCHED_OFF[feature])
-
-
-def _disabled(feature: str) -> Refusal:
-    return Refusal(403, "feature_disabled", f"feature is disabled by server configuration: {feature}")
 
 
 def _deleting(name: str) -> str:
@@ -559,16 +440,6 @@ def zeppelin_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) 
     """Return the routes of the dialect."""
     calls = _Calls(service, telemetry)
     one = "/v1/namespaces/{namespace}"
-    switched_off = [
-        *(("/v1/security/principals", method) for method in ("GET", "POST")),
-        *(("/v1/security/grants", method) for method in ("GET", "POST", "DELETE")),
-        *(("/v1/security/preservation", method) for method in ("GET", "POST")),
-        ("/v1/security/preservation/{lock}/release", "POST"),
-        ("/v1/security/policy", "GET"),
-        ("/v1/security/tokens", "POST"),
-        *((f"{one}/branches", method) for method in ("GET", "POST")),
-        (f"{one}/embedding_profile", "PUT"),
-    ]
     return [
         dispatch.route(
             "/v1/namespaces",
@@ -645,21 +516,5 @@ def zeppelin_routes(service: Service, dispatch: Dispatch, telemetry: Telemetry) 
             calls.change_config,
             Shape(body=shapes.Config, answer=shapes.Config, is_optional=True),
         ),
-        dispatch.route("/v1/security/keys", "GET", calls.keys, Shape(answer=shapes.Keys)),
-        dispatch.route(
-            "/v1/security/keys",
-            "POST",
-            calls.create_key,
-            Shape(body=shapes.CreateKey, answer=shapes.CreatedKey, statuses=(201,)),
-        ),
-        dispatch.route(
-            "/v1/security/keys/{key_id}", "DELETE", calls.revoke_key, Shape(answer=shapes.RevokedKey)
-        ),
-        dispatch.route(
-            "/v1/security/keys/{key_id}/rotate",
-            "POST",
-            calls.rotate_key,
-            Shape(body=shapes.Rotate, answer=shapes.CreatedKey, statuses=(201,), is_optional=True),
-        ),
-        *(dispatch.route(path, method, calls.disabled) for path, method in switched_off),
+        *security_routes(service, dispatch),
     ]
