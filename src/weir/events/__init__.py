@@ -4,8 +4,9 @@ See :func:`weir.events.create` for an example.
 """
 
 from weir.events.event_types import EventType
+from weir.events.lifecycle import create, open
 from weir.events.result import Result
-from weir.events.store import EventStore, create, open
+from weir.events.store import EventStore
 from weir.events.writer import Appended, EventWriter, Ingested
 
 __all__ = ["Appended", "EventStore", "EventType", "EventWriter", "Ingested", "Result", "create", "open"]

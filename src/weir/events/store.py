@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,10 +24,10 @@ from weir.errors import (
     OptionError,
     QueryError,
     SchemaError,
-    TableExistsError,
     TableNotFoundError,
     WriterClosedError,
 )
+from weir.events.arguments import field_of, micros_of, names_of, query_of_call
 from weir.events.catalog import Catalog, type_text
 from weir.events.catalog_reads import read_with_catalog
 from weir.events.catalog_store import CATALOG, StoredCatalog
@@ -54,12 +54,11 @@ from weir.events.erasing import (
     without_former,
     without_swept,
 )
-from weir.events.event_table import EVENTS, add_columns, create_event_table, open_event_table
+from weir.events.event_table import EVENTS, add_columns
 from weir.events.event_types import EventType
 from weir.events.given_back import give_back_memory
-from weir.events.instants import from_micros, now_micros, parse_instant
+from weir.events.instants import now_micros
 from weir.events.language import tree
-from weir.events.language.scanner import Place
 from weir.events.materializations import (
     Kept,
     Materialization,
@@ -101,9 +100,7 @@ from weir.storage.interface import ObjectStore
 from weir.table.opening import table_store
 from weir.table.table import Table
 
-__all__ = ["EventStore", "create", "open"]
-
-_HERE = Place(1, 1)
+__all__ = ["EventStore"]
 
 
 class _Planned(Protocol):
@@ -116,100 +113,12 @@ _Read = TypeVar("_Read")
 _MOST_FORGOTTEN = 16
 """Conditions on forgotten contexts, beyond one for each shard, before some are united: the time to plan them
 grows by their square."""
-_LEAST_MOST = {"buckets": (1, 1024), "flush_threshold": (1, 1 << 31), "events_per_zone": (1, 1 << 20)}
-
-
-def create(
-    uri: str | Path,
-    *,
-    buckets: int = 4,
-    flush_threshold: int = 100_000,
-    events_per_zone: int = 2048,
-    fsync: bool = True,
-    storage_options: Mapping[str, str] | None = None,
-) -> EventStore:
-    """Create an event store.
-
-    Parameters
-    ----------
-    uri : str or Path
-        The location: a directory, or ``s3://``, ``gs://`` or ``az://``.
-    buckets : int
-        Number of shards. All events of a context are in one shard, and each shard has one writer at a time.
-        From 1 to 1,024, default 4.
-    flush_threshold : int
-        Events of a shard that are held in memory before they are flushed to a generation. Default 100,000.
-    events_per_zone : int
-        Events per zone, for which the minimum and maximum of numbers are kept: a query skips zones that
-        cannot match. Smaller zones let it skip more, at the cost of more metadata. Default 2,048.
-    fsync : bool
-        On local disk, whether an acknowledged event survives the loss of power. Default True.
-    storage_options : mapping of str to str, optional
-        Credentials and other options of the store, named as in Lance.
-
-    Raises
-    ------
-    TableExistsError
-        If an event store already exists there.
-    OptionError
-        If an option is out of range.
-
-    Examples
-    --------
-    >>> import tempfile, weir
-    >>> store = weir.events.create(tempfile.mkdtemp() + "/store", buckets=2)
-    >>> store.define("signup", {"plan": ["free", "pro"], "amount": "decimal(12,2)"})
-    >>> with store.writer() as writer:
-    ...     appended = writer.append("signup", "user-42", {"plan": "pro", "amount": "9.90"}, expected=0)
-    >>> store.execute('QUERY signup WHERE plan != "free" COUNT').to_table().to_pylist()
-    [{'count': 1}]
-    """
-    options = {
-        "buckets": buckets,
-        "flush_threshold": flush_threshold,
-        "events_per_zone": events_per_zone,
-    }
-    for name, value in options.items():
-        least, most = _LEAST_MOST[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise OptionError(
-                f"{name} must be a whole number from {least} to {most:,}, got {value!r}", where=name
-            )
-    store = table_store(uri, storage_options, fsync)
-    catalog = StoredCatalog(store)
-    catalog.refuse_if_there()
-    catalog.refuse_if_lost()
-    with contextlib.suppress(TableExistsError):
-        # A former call may have come as far as this.
-        create_event_table(store, buckets, storage_options, fsync)
-    catalog.create(Catalog(options))
-    return open(uri, fsync=fsync, storage_options=storage_options)
-
-
-def open(
-    uri: str | Path, *, fsync: bool = True, storage_options: Mapping[str, str] | None = None
-) -> EventStore:
-    """Open an event store.
-
-    Parameters
-    ----------
-    uri, fsync, storage_options
-        As for :func:`create`.
-
-    Raises
-    ------
-    TableNotFoundError
-        If it does not exist.
-    """
-    store = table_store(uri, storage_options, fsync)
-    catalog = StoredCatalog(store)
-    catalog.read()
-    table = open_event_table(store, storage_options, fsync)
-    return EventStore(store, catalog, table, str(uri), storage_options, fsync)
 
 
 class EventStore:
-    """A store of typed events. Made by :func:`create` and :func:`open`; a context manager; thread-safe.
+    """A store of typed events. A context manager; thread-safe.
+
+    Made by :func:`weir.events.create` and :func:`weir.events.open`.
 
     Parameters
     ----------
@@ -505,10 +414,10 @@ class EventStore:
             If the type, the condition or a column is unknown.
         """
         self._refuse_if_closed()
-        shown = None if columns is None else _names(columns, "columns")
+        shown = None if columns is None else names_of(columns, "columns")
 
         def planned(catalog: Catalog) -> QueryPlan:
-            query = _query_of_call(catalog.type(type), shown, context, since, until, using)
+            query = query_of_call(catalog.type(type), shown, context, since, until, using)
             return plan_query(self._table, catalog, query)
 
         if where is None:
@@ -596,9 +505,9 @@ class EventStore:
             catalog,
             list(catalog.types.values()) if type is None else [catalog.type(type)],
             context=None if context is None else check_context(context),
-            since=_micros(since, "since"),
-            until=_micros(until, "until"),
-            using=None if using is None else tree.FieldName(str(using), _HERE),
+            since=micros_of(since, "since"),
+            until=micros_of(until, "until"),
+            using=field_of(using),
         )
 
     def run_replay(
@@ -817,7 +726,7 @@ class EventStore:
         """
         self._refuse_if_closed()
         check_name(name, "a subscription")
-        wanted = None if types is None else _names(types, "types")
+        wanted = None if types is None else names_of(types, "types")
         catalog = self._catalog(True)
         for one in wanted or ():
             catalog.type(one)
@@ -1102,52 +1011,7 @@ class EventStore:
         return f"<EventStore {self.path}>"
 
 
-def _micros(value: Any, where: str) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parse_instant(value)
-    except InputError as error:
-        raise QueryError(error.message, where=where, hint=error.hint) from None
-
-
-def _names(given: Any, where: str) -> tuple[Any, ...]:
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise InputError(f"{where} are a sequence of names, got {given!r:.80}", where=where)
-    return tuple(given)
-
-
-def _query_of_call(
-    kind: EventType, columns: Any, context: Any, since: Any, until: Any, using: Any
-) -> tree.Query:
-    for name in columns or ():
-        if name not in kind.schema.names:
-            raise InputError(
-                f"event {kind.name!r} has no field {name!r:.150}",
-                where="columns",
-                hint=f"Its columns are {', '.join(kind.schema.names)}",
-            )
-    return tree.Query(
-        tree.Name(kind.name, _HERE),
-        context=None if context is None else tree.Name(check_context(context), _HERE),
-        since=_time(since, "since"),
-        until=_time(until, "until"),
-        using=None if using is None else tree.FieldName(str(using), _HERE),
-        # No columns but those that every event has: asked for by one of them.
-        returns=None
-        if columns is None
-        else tuple(tree.FieldName(name, _HERE) for name in columns or ("event_id",)),
-    )
-
-
 def _runner_on(spark: Any) -> QueryRunner:
     # What runs on Spark stands above the event store, and is there only where Spark is.
     runner: QueryRunner = import_module("weir.spark").SparkRunner(spark)
     return runner
-
-
-def _time(value: Any, where: str) -> tree.Value | None:
-    micros = _micros(value, where)
-    if micros is None:
-        return None
-    return tree.Value("text", from_micros(micros).isoformat(), str(value), _HERE)
