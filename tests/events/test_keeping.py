@@ -28,6 +28,7 @@ from weir.events import store as store_module
 from weir.events.catalog import Forgotten
 from weir.events.clock import HybridClock, process_clock
 from weir.events.erasing import raised
+from weir.events.materialization_table import Kept, MaterializationTable
 from weir.events.materializations import Materialization
 from weir.events.query.parts import Fresh
 from weir.events.query.planner import plan_query
@@ -421,13 +422,13 @@ def test_what_is_kept_of_many_answers_stays_in_few_pieces(
     store: EventStore, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     pieces: list[int] = []
-    remembered = Materialization._remembered
+    keep = MaterializationTable.keep
 
-    def counted(self: Materialization, kept: Any) -> Any:
+    def counted(self: MaterializationTable, kept: Kept) -> Kept:
         pieces.append(kept.rows.column(0).num_chunks)
-        return remembered(self, kept)
+        return keep(self, kept)
 
-    monkeypatch.setattr(Materialization, "_remembered", counted)
+    monkeypatch.setattr(MaterializationTable, "keep", counted)
     store.remember("all", query)
     with store.writer() as writer:
         for n in range(25):
@@ -604,7 +605,7 @@ def test_who_shows_need_not_wait_for_what_is_being_stored(
     store: EventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.remember("all", "QUERY a COUNT BY g")
-    stored, may_store, read = Materialization._save, threading.Event(), Materialization._fresh
+    stored, may_store, read = MaterializationTable.save, threading.Event(), Materialization._fresh
     news: list[int] = []
 
     def late(*arguments: Any, **options: Any) -> bool:
@@ -616,7 +617,7 @@ def test_who_shows_need_not_wait_for_what_is_being_stored(
         news.append(fresh.events)
         return fresh
 
-    monkeypatch.setattr(Materialization, "_save", late)
+    monkeypatch.setattr(MaterializationTable, "save", late)
     monkeypatch.setattr(Materialization, "_fresh", counted)
     with store.writer() as writer, ThreadPoolExecutor(1) as elsewhere:
         try:
@@ -719,7 +720,9 @@ def test_upkeep_looks_for_what_was_erased_until_it_has_left_the_files(
         # Nobody could store the answer anew, which has what was forgotten.
         store.forget("c2")
         with monkeypatch.context() as held:
-            held.setattr("weir.events.materializations.Materialization._save", lambda *_, **__: False)
+            held.setattr(
+                "weir.events.materialization_table.MaterializationTable.save", lambda *_, **__: False
+            )
             assert upkeep() == ["collect_garbage", "compact"]
             assert upkeep() == ["collect_garbage", "compact"]
     assert upkeep() == ["collect_garbage", "compact"]

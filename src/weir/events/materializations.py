@@ -1,12 +1,10 @@
 """REMEMBER: materialisations, query results kept in a Weir table and updated with new events.
 
-The rows and the mark of how far they go are one write to one shard, so they change together. Rows of events
-and aggregates are kept; sequences, and aggregates over a window, are computed each time.
+Rows of events and aggregates are kept; sequences, and aggregates over a window, are computed each time.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -22,11 +20,9 @@ import pyarrow.compute as pc
 from datafusion import col, lit
 
 from weir.errors import (
-    LeaseHeldError,
     QueryError,
     TableExistsError,
     TableNotFoundError,
-    WriterError,
 )
 from weir.events.catalog import Catalog, Remembered
 from weir.events.clock import HybridClock
@@ -34,6 +30,7 @@ from weir.events.cursors import Cursor
 from weir.events.instants import from_micros, now_micros
 from weir.events.language import tree
 from weir.events.language.parser import parse
+from weir.events.materialization_table import PLACE, Kept, Mark, MaterializationTable
 from weir.events.query.parts import (
     Fresh,
     QueryRunner,
@@ -50,30 +47,20 @@ from weir.events.query.states import added_states, of_states
 from weir.events.saving import Saving
 from weir.events.visibility import filter_text, instant, is_readable_instant
 from weir.storage.interface import ObjectStore
-from weir.table.lifecycle import create, drop, open
 from weir.table.table import Table
 
 __all__ = [
-    "Kept",
     "Materialization",
     "MaterializationInfo",
     "check_remembered",
-    "drop_table",
     "query_of",
     "remembered_as",
-    "stored_tables",
     "without_materialization",
 ]
 
-_PLACE = "materializations"
-_MARK = "mark"
 _ROWS_KEY = "event_id"
 _LAYOUT = 2
 """Version of the stored form; what a Weir with another version stored is rebuilt."""
-_LOGGED = 16
-"""Number of refreshes after which their log entries are flushed."""
-_MOST_BYTES = 32 * 1024 * 1024
-"""How much of the stored rows a process keeps in memory."""
 _MOST_CHUNKS = 8
 """Chunks of them after which they are put into one."""
 
@@ -181,54 +168,6 @@ def without_materialization(catalog: Catalog, *, name: str) -> Catalog:
     return replace(catalog, materializations=kept)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    cursor: Cursor
-    erasures: int
-    floor: int | None
-    at: int
-    write_id: str
-    refreshes: int = 1
-    events: int = 0
-    micros: int = 0
-
-    def encode(self) -> str:
-        return json.dumps(
-            {
-                "seen": self.cursor.to_json(),
-                "erasures": self.erasures,
-                "floor": self.floor,
-                "at": self.at,
-                "write_id": self.write_id,
-                "refreshes": self.refreshes,
-                "events": self.events,
-                "micros": self.micros,
-            }
-        )
-
-    @classmethod
-    def decode(cls, text: str) -> _Mark:
-        stored = json.loads(text)
-        return cls(
-            Cursor.from_json(stored["seen"]),
-            stored["erasures"],
-            stored["floor"],
-            stored["at"],
-            stored["write_id"],
-            stored["refreshes"],
-            stored["events"],
-            stored["micros"],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The stored state: rows, and how far they go."""
-
-    rows: pa.Table
-    mark: _Mark | None
-
-
 class Materialization:
     """A materialised query.
 
@@ -323,79 +262,37 @@ class Materialization:
         """The location of its table below the event store, if it has one."""
         # What a new version of the type changes may be any column.
         version = self._catalog.type(self._query.type.text).version
-        return f"{_PLACE}/{self.entry.incarnation}/v{version}.{_LAYOUT}"
-
-    @property
-    def _uri(self) -> str:
-        return f"{self._store.uri}/{self.place}"
+        return f"{PLACE}/{self.entry.incarnation}/v{version}.{_LAYOUT}"
 
     # --- What is stored --------------------------------------------------------------------------
 
     @property
     def _schema(self) -> pa.Schema:
         if self.plan.grouping is not None:
-            return state_schema(self.plan.grouping).append(pa.field(_MARK, pa.string()))
+            return state_schema(self.plan.grouping)
         event_id = self.plan.scope.core(0)[0].internal
         columns = self.plan.read.steps[0].columns
         return pa.schema(
             [
                 pa.field(_ROWS_KEY, pa.int64(), nullable=False),
                 *(pa.field(one.internal, one.type.arrow) for one in columns if one.internal != event_id),
-                pa.field(_MARK, pa.string()),
             ]
         )
 
-    @property
-    def _key(self) -> str:
-        return "key" if self.plan.grouping is not None else _ROWS_KEY
-
-    def _table(self, make: bool) -> Table | None:
-        try:
-            return open(self._uri, maintenance="off", **self._options)
-        except TableNotFoundError:
-            if not make:
-                return None
-        with suppress(TableExistsError):
-            return create(self._uri, self._schema, primary_key=self._key, maintenance="off", **self._options)
-        return open(self._uri, maintenance="off", **self._options)
+    @cached_property
+    def _stored(self) -> MaterializationTable:
+        key = _ROWS_KEY if self.plan.grouping is None else "key"
+        uri = f"{self._store.uri}/{self.place}"
+        return MaterializationTable(uri, self._schema, key, self._options, self._last_kept)
 
     def tables(self) -> list[Table]:
         """Return the tables behind it."""
         with suppress(QueryError):
-            table = self._table(False) if self.incremental else None
+            table = self._stored.open() if self.incremental else None
             return [] if table is None else [table]
         return []
 
-    def _kept(self, table: Table | None) -> Kept:
-        schema = self._schema
-        mark = None if table is None else self._stored_mark(table)
-        if table is None or mark is None:
-            return Kept(schema.empty_table().drop_columns([_MARK]), None)
-        last = self._last_kept.get(self._uri)
-        if last is not None and last.mark == mark:
-            return last
-        stored = table.scan(schema.names).to_table()
-        of_mark = pc.is_valid(stored.column(_MARK))
-        (text,) = stored.filter(of_mark).column(_MARK).to_pylist()
-        return self._remembered(
-            Kept(stored.filter(pc.invert(of_mark)).drop_columns([_MARK]), _Mark.decode(text))
-        )
-
-    def _remembered(self, kept: Kept) -> Kept:
-        self._last_kept.pop(self._uri, None)
-        if kept.rows.nbytes <= _MOST_BYTES:
-            self._last_kept[self._uri] = kept
-        return kept
-
-    @property
-    def _key_of_mark(self) -> str | int:
-        return "" if self._key == "key" else 0
-
-    def _stored_mark(self, table: Table) -> _Mark | None:
-        found = table.get([self._key_of_mark], [_MARK]).column(_MARK).to_pylist()
-        return _Mark.decode(found[0]) if found else None
-
-    def _is_stale(self, mark: _Mark) -> bool:
+    def _is_stale(self, mark: Mark) -> bool:
         """Whether the stored state contains erased events."""
         if mark.erasures != self._catalog.erasures:
             return True
@@ -427,8 +324,7 @@ class Materialization:
     def lags_erasures(self) -> bool:
         """Whether erased events may remain stored because the state cannot be rebuilt."""
         with suppress(QueryError):
-            table = self._table(False) if self.incremental else None
-            mark = None if table is None else self._stored_mark(table)
+            mark = self._stored.mark() if self.incremental else None
             return mark is not None and mark.erasures != self._catalog.erasures
         return False
 
@@ -451,8 +347,8 @@ class Materialization:
         began = time.monotonic_ns()
         # An answer may begin with what this process has last stored, or is storing: more has come since, that
         # is all.
-        kept = None if saving is None else self._last_kept.get(self._uri)
-        kept = kept or self._kept(self._table(False))
+        kept = None if saving is None else self._stored.last()
+        kept = kept or self._stored.read()
         before = kept.mark
         is_anew = before is None or self._is_stale(before)
         if is_anew:
@@ -473,7 +369,7 @@ class Materialization:
             whole, dropped = self._that_count(whole)
             answer = run_rows(self.plan, within_window(self.plan, self._frame(whole)), self._clock)
         if is_anew or fresh.events:
-            mark = _Mark(
+            mark = Mark(
                 fresh.cursor,
                 self._catalog.erasures,
                 self._floor,
@@ -489,16 +385,16 @@ class Materialization:
                 whole = whole.combine_chunks()
 
             def save() -> None:
-                if self._save(before, mark, rows, dropped, anew=is_anew):
-                    self._remembered(Kept(whole, mark))
+                if self._stored.save(before, mark, rows, dropped, anew=is_anew):
+                    self._stored.keep(Kept(whole, mark))
                 else:
                     # Others store it too, or what it goes on from was not stored.
-                    self._kept(self._table(False))
+                    self._stored.read()
 
             if saving is None:
                 save()
-            elif saving.begin(self._uri, save):
-                self._remembered(Kept(whole, mark))
+            elif saving.begin(self._stored.uri, save):
+                self._stored.keep(Kept(whole, mark))
         return answer
 
     def _fresh(self, after: Cursor, runner: QueryRunner | None) -> Fresh:
@@ -512,7 +408,7 @@ class Materialization:
         return frame_of(stored.rename_columns(names))
 
     def _stored_rows(self, rows: pa.Table) -> pa.Table:
-        schema = self._schema.remove(len(self._schema) - 1)
+        schema = self._schema
         event_id = self.plan.scope.core(0)[0].internal
         names = [event_id if name == _ROWS_KEY else name for name in schema.names]
         return pa.table(
@@ -536,45 +432,6 @@ class Materialization:
         )
         return kept, gone.column(_ROWS_KEY).combine_chunks()
 
-    def _save(
-        self, before: _Mark | None, mark: _Mark, rows: pa.Table, dropped: pa.Array | None, *, anew: bool
-    ) -> bool:
-        """Store rows and mark in one write, unless another process has stored or is about to."""
-        table = self._table(True)
-        assert table is not None
-        options = {
-            "max_unmerged_generations": 100_000,
-            # A little lies in the log until there is more of it, so that an answer need not wait.
-            "flush_on_close": anew or mark.refreshes % _LOGGED == 0,
-        }
-        with suppress(LeaseHeldError, WriterError), table.writer(**options) as writer:
-            writer.claim()
-            if self._stored_mark(table) != before:
-                return False
-            key = self._key
-            gone = pa.array([], self._schema.field(key).type) if dropped is None else dropped
-            if anew:
-                gone = self._kept(table).rows.column(key).combine_chunks()
-            keep = pc.invert(pc.is_in(gone, rows.column(key).combine_chunks())) if anew else None
-            gone = gone if keep is None else gone.filter(keep)
-            if not anew and len(gone):
-                rows = rows.filter(pc.invert(pc.is_in(rows.column(key), gone)))
-            names = self._schema.names
-            marked = pa.Table.from_pylist([{key: self._key_of_mark, _MARK: mark.encode()}], self._schema)
-            upserts = pa.concat_tables([rows.append_column(_MARK, pa.nulls(len(rows), pa.string())), marked])
-            deletes = pa.table(
-                [
-                    gone if name == key else pa.nulls(len(gone), self._schema.field(name).type)
-                    for name in names
-                ],
-                names=names,
-            )
-            whole = pa.concat_tables([deletes, upserts.select(names).cast(deletes.schema)])
-            ops = pa.array(["delete"] * len(gone) + ["upsert"] * len(upserts))
-            writer.apply(whole.append_column("_op", ops))
-            return True
-        return False
-
     # --- Beside answering ------------------------------------------------------------------------
 
     def info(self) -> MaterializationInfo:
@@ -584,7 +441,7 @@ class Materialization:
             incremental, schema = self.incremental, run_query(nothing, self._clock).schema
         except QueryError:
             incremental, schema = False, pa.schema([])
-        kept = self._kept(self._table(False)) if incremental else Kept(pa.table({}), None)
+        kept = self._stored.read() if incremental else Kept(pa.table({}), None)
         mark = kept.mark
         after = Cursor() if mark is None else mark.cursor
         lag = self._fresh(after, None).events if incremental else 0
@@ -606,18 +463,3 @@ class Materialization:
             0 if mark is None else mark.events,
             None if mark is None else timedelta(microseconds=mark.micros),
         )
-
-
-def stored_tables(store: ObjectStore, incarnation: str | None = None) -> list[str]:
-    """Return the locations of all tables of materialisations, or of those of one.
-
-    Former versions of a type, and a crash while dropping a materialisation, may leave tables behind.
-    """
-    found = store.list_directories(_PLACE) if incarnation is None else [incarnation]
-    return [f"{_PLACE}/{one}/{name}" for one in found for name in store.list_directories(f"{_PLACE}/{one}")]
-
-
-def drop_table(store: ObjectStore, place: str, options: Mapping[str, Any]) -> None:
-    """Remove a table of a materialisation, unless another process has."""
-    with suppress(TableNotFoundError):
-        drop(f"{store.uri}/{place}", takeover=True, **options)

@@ -59,15 +59,13 @@ from weir.events.event_types import EventType
 from weir.events.given_back import give_back_memory
 from weir.events.instants import now_micros
 from weir.events.language import tree
+from weir.events.materialization_table import Kept, drop_table, stored_tables
 from weir.events.materializations import (
-    Kept,
     Materialization,
     MaterializationInfo,
     check_remembered,
-    drop_table,
     query_of,
     remembered_as,
-    stored_tables,
     without_materialization,
 )
 from weir.events.names import check_context, check_name
