@@ -154,6 +154,16 @@ def test_an_error_counts_rows_from_the_first_of_the_partition(
     assert str(refused.value.where).endswith("row 6")
 
 
+def test_the_checks_of_columns_are_prepared_once_for_all_batches_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path)
+    prepared: dict[object, object] = {}
+    monkeypatch.setattr("weir.rows.conforming._checks", prepared)
+    task(table, *(batch(number, value="one") for number in range(5)))
+    assert len(prepared) == 1
+
+
 def test_many_rows_are_staged_and_few_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weir.spark.staging._MAX_INLINE_BYTES", 4_000)
     monkeypatch.setattr("weir.write.flush.rows_to_stage._MAX_HELD_BYTES", 40_000)

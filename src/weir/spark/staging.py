@@ -177,7 +177,7 @@ class TaskRows:
             Naming the column.
         """
         if self.looks_as is None:
-            self._changes(given.empty_table())
+            self._changes(given.empty_table(), self.schema)
             return
         rows = self._checked(given.empty_table()).drop_columns([OPERATION])
         if self.looks_as == INSERT:
@@ -242,19 +242,20 @@ class TaskRows:
             first of the partition.
         """
         task = _Task(self, _MAX_INLINE_BYTES if inline_bytes is None else inline_bytes)
+        schema = self.schema  # the same one for all batches, so that the checks of it are computed once
         first_row = 0
         for batch in batches:
             if batch.num_rows:
-                task.add(self._changes(pa.Table.from_batches([batch]), first_row))
+                task.add(self._changes(pa.Table.from_batches([batch]), schema, first_row))
                 first_row += batch.num_rows
         pieces = task.finish()
         failpoint.reach("sink.after_task")
         return pieces
 
-    def _changes(self, rows: pa.Table, first_row: int = 0) -> pa.Table:
+    def _changes(self, rows: pa.Table, schema: pa.Schema, first_row: int = 0) -> pa.Table:
         return change_table(
             rows,
-            self.schema,
+            schema,
             self.row_schema,
             self.primary_key,
             also={*self.router.source_columns, *([self.sequence_by] if self.sequence_by else [])},
