@@ -78,6 +78,7 @@ def compare(context: Context, spark: SparkSession) -> Result:
             f"{_WEIR_FSYNC}: the default; {_APPENDED}: a table without a key, in one shard",
             "every call writes a new table, which is made before it and whose rows are counted after it",
             f"{_DROPPED}: what Spark takes to read the rows and hand them to Python",
+            "rows come to Python in batches of up to 65,536, as in sessions that Weir starts",
             copier.times.describe(),
             describe(),
         ),

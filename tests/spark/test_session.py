@@ -20,6 +20,22 @@ for settings in ({}, {"spark.python.unix.domain.socket.enabled": "false"}):
     spark.stop()
 """
 
+BATCHES = """
+import pyarrow as pa
+from weir.spark.session import start_session
+
+def sizes(batches):
+    for batch in batches:
+        yield pa.record_batch([[batch.num_rows], [batch.nbytes]], names=["rows", "bytes"])
+
+spark = start_session("local[1]", "test", {"spark.ui.enabled": "false"})
+for text in ("''", "repeat('x', 1000)"):
+    rows = spark.range(0, 70_000, 1, 1).selectExpr("id", f"{text} AS text")
+    found = rows.mapInArrow(sizes, "rows LONG, bytes LONG").collect()
+    print(max(one["rows"] for one in found), max(one["bytes"] for one in found) <= 8 * 1024**2)
+spark.stop()
+"""
+
 
 @pytest.mark.everywhere
 def test_the_session_works(spark: SparkSession) -> None:
@@ -31,3 +47,13 @@ def test_workers_of_a_session_on_this_machine_use_sockets_without_delays_unless_
         [sys.executable, "-c", SOCKETS], capture_output=True, text=True, check=False, timeout=200
     )
     assert done.stdout.split() == ["true", "false"], done.stderr
+
+
+def test_a_session_of_our_own_hands_rows_to_python_in_large_batches_but_not_too_large_ones() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BATCHES], capture_output=True, text=True, check=False, timeout=200
+    )
+    narrow, wide = (line.split() for line in done.stdout.splitlines())
+    assert narrow == ["65536", "True"], done.stderr
+    assert int(wide[0]) < 10_000
+    assert wide[1] == "True"

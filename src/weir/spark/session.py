@@ -17,6 +17,14 @@ from weir.spark.worker_python import check_workers, use_own_python
 
 __all__ = ["register", "start_session"]
 
+_ARROW_BATCHES = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+}
+"""How much Spark hands to Python at once. With its own 10,000 rows, a fifth of the processor time of a bulk
+write in Python is of the batches and not of their rows; the bytes bound the memory of wide ones.
+"""
+
 
 def register(spark: SparkSession, *, check: bool = True) -> None:
     """Register the formats ``"weir"`` and ``"weir-events"`` with a Spark session, classic or Connect.
@@ -46,9 +54,9 @@ def register(spark: SparkSession, *, check: bool = True) -> None:
 def start_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Start a Spark session, or return the active one.
 
-    Spark's own progress output and warnings are switched off. On a local master, Spark and its Python
-    workers use Unix domain sockets. Settings come from Spark's usual places: ``spark-defaults.conf``,
-    ``PYSPARK_SUBMIT_ARGS``.
+    Spark's own progress output and warnings are switched off. It hands rows to Python in larger batches than
+    by default. On a local master, Spark and its Python workers use Unix domain sockets. Settings come from
+    Spark's usual places: ``spark-defaults.conf``, ``PYSPARK_SUBMIT_ARGS``.
 
     Parameters
     ----------
@@ -82,6 +90,7 @@ def start_session(master: str | None, name: str, settings: Mapping[str, str] | N
                 builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.log.level", "ERROR")
+        builder = builder.config(map=dict(_ARROW_BATCHES))
     for setting, value in (settings or {}).items():
         builder = builder.config(setting, value)
     try:
