@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.base.dataset import primary_key_of
 from weir.base.details_commit import update_details
 from weir.base.schema import key_metadata
-from weir.base.table import BaseTable, primary_key_of
+from weir.base.table import BaseTable
 from weir.errors import CorruptionError, SchemaError, ShardingError
 from weir.format import append_only, expiry, merge_engine, recorded_key
 from weir.format.index_details import ShardFieldSpec, ShardSpec

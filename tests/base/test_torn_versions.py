@@ -19,10 +19,11 @@ from tests.base.table_kit import SCHEMA, new_table, table_of
 
 import weir
 from weir.base import torn_versions
+from weir.base.dataset import open_dataset
 from weir.base.manifest import manifest_path, read_manifest
 from weir.base.publish import publish_details
 from weir.base.spent_versions import SET_ASIDE
-from weir.base.table import BaseTable, open_dataset
+from weir.base.table import BaseTable
 from weir.base.torn_versions import newest_sound_version, set_aside, what_is_torn
 from weir.errors import CorruptionError, SnapshotExpiredError, StorageError
 from weir.format.table_manifest import decode_files

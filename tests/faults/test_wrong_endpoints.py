@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.base.table import library_options
+from weir.base.dataset import library_options
 from weir.errors import StorageError, WeirError
 from weir.storage.open import open_store
 

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 from tests.base.table_kit import new_table
 
+from weir.base.dataset import open_dataset
 from weir.base.manifest import read_manifest
 from weir.base.publish import as_of_today, mem_wal_index_change, publish_first_details, publish_operation
-from weir.base.table import BaseTable, open_dataset
+from weir.base.table import BaseTable
 from weir.first_index.wal import RegionWal, new_location
 from weir.format.first_index_details import FirstIndexDetails, MemWal, MemWalState
 from weir.format.index_details import INDEX_NAME, IndexDetails

@@ -12,9 +12,9 @@ from tests.crashes import kill_at
 from tests.first_index.kit import files, mem_wal, publish, rows_in
 
 import weir
+from weir.base.dataset import open_dataset, primary_key_of
 from weir.base.manifest import read_manifest
 from weir.base.publish import publish_details
-from weir.base.table import open_dataset, primary_key_of
 from weir.cli.main import main
 from weir.errors import CorruptionError, KeyValueError, SchemaError
 from weir.first_index.commit import newest_manifest

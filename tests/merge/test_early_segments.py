@@ -25,10 +25,11 @@ import weir
 from weir.base import early_segments, key_index
 from weir.base.alter import alter_base_table
 from weir.base.alteration import Alteration
+from weir.base.dataset import library_options
 from weir.base.details_commit import update_details
 from weir.base.key_index import MAX_SEGMENTS
 from weir.base.manifest import read_manifest
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.base.versions import remove_versions
 from weir.engine import failpoint
 from weir.engine.runner import Runner, ThreadRunner

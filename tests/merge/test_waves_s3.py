@@ -12,9 +12,10 @@ from tests.merge.test_merge_races import interrupted
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 
 from weir.base.create import create_base_table
+from weir.base.dataset import library_options
 from weir.base.key_index import extend_key_index
 from weir.base.manifest import read_manifest
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.engine.context import default_context
 from weir.format import layout
 from weir.format.shard_manifest import FlushedGeneration

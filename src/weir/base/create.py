@@ -15,6 +15,7 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
+from weir.base.dataset import library_options, open_dataset, primary_key_of
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import committing, sync_objects
 from weir.base.file_checksums import record_checksums
@@ -34,7 +35,7 @@ from weir.base.schema import (
 )
 from weir.base.scratch import scratch_directory
 from weir.base.stored_types import check_stored_types
-from weir.base.table import PLACE, TABLE_ID, BaseTable, library_options, open_dataset, primary_key_of
+from weir.base.table import PLACE, TABLE_ID, BaseTable
 from weir.base.whole_files import refuse_torn
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map

@@ -23,11 +23,12 @@ from lance import DatasetBasePath
 from lance.dataset import Index, LanceOperation
 from lance.fragment import FragmentMetadata
 
+from weir.base.dataset import library_options
 from weir.base.key_index import MAX_SEGMENTS, key_index_names, segments_of_extensible
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.row_commit import fragment_sizes
 from weir.base.scratch import scratch_directory
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import WeirError
 

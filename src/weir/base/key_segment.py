@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.file import LanceFileReader
 
+from weir.base.dataset import library_options
 from weir.base.index_store import index_store
 from weir.base.key_index_files import PAGE_FILES, REBUILD
 from weir.base.library_errors import (
@@ -29,7 +30,7 @@ from weir.base.library_errors import (
 )
 from weir.base.open_files import OpenFile
 from weir.base.ordered_values import Offsets, Values, in_ranges, places_of, rows_with, searchable
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import concurrent_map
 from weir.engine.context import EngineContext

@@ -19,12 +19,12 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile, FragmentMetadata, LanceFragment, write_fragments
 
+from weir.base.dataset import library_options
 from weir.base.durability import sync_objects
 from weir.base.file_checksums import refuse_damaged
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.schema import all_field_ids
 from weir.base.scratch import scratch_directory
-from weir.base.table import library_options
 from weir.errors import SchemaError
 from weir.schema.list_cast import cast_array
 from weir.storage.interface import ObjectStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -13,21 +12,25 @@ import lance
 import pyarrow as pa
 
 from weir.base.column_births import ColumnBirths, births_of_columns
+from weir.base.dataset import (
+    checked_out,
+    damaged_manifest,
+    manifest_of,
+    newest_sound,
+    no_dataset,
+    open_dataset,
+    open_newest,
+    open_version,
+    primary_key_of,
+)
 from weir.base.dataset_fields import marks_of, row_schema
 from weir.base.deleted_rows import refuse_damaged_deletion_files
-from weir.base.library_errors import (
-    LIBRARY_ERRORS,
-    LibraryFailure,
-    classify,
-    is_panic,
-    storage_failure,
-)
+from weir.base.library_errors import LIBRARY_ERRORS, LibraryFailure, classify, is_panic, storage_failure
 from weir.base.library_session import LibrarySession
 from weir.base.lineage import begin_another, lineage_of, lineages, namespace_of
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
-from weir.base.newest_manifest import read_first_listed
 from weir.base.predecessor import restored_meanwhile
-from weir.base.torn_versions import SoundVersion, TornVersion, newest_sound_version, set_aside, what_is_torn
+from weir.base.torn_versions import TornVersion, set_aside, what_is_torn
 from weir.engine.cache import Lifetime
 from weir.engine.concurrent_map import Wave, ask_both
 from weir.engine.context import EngineContext
@@ -53,12 +56,11 @@ from weir.format.merge_engine import MERGE_ENGINE, MergeEngine
 from weir.format.recorded_columns import sources_there
 from weir.format.recorded_key import PRIMARY_KEY
 from weir.format.resolution import Resolution, resolve
-from weir.format.table_manifest import head_message, made_by_one_transaction
+from weir.format.table_manifest import made_by_one_transaction
 from weir.format.wal_entry import TOMBSTONE
-from weir.indexing.library_message import library_message
 from weir.storage.interface import ObjectStore
 
-__all__ = ["DROPPED", "PLACE", "TABLE_ID", "BaseTable", "library_options", "open_dataset", "primary_key_of"]
+__all__ = ["DROPPED", "PLACE", "TABLE_ID", "BaseTable"]
 
 TABLE_ID = "weir.table_id"
 """Key among the writer defaults of the MemWAL index under which a table's own id is kept."""
@@ -68,10 +70,6 @@ DROPPED = "weir.dropped"
 
 PLACE = "weir.place"
 """Key among them under which it is kept where the table was when it got that id: a copy is elsewhere."""
-
-_RETRY_TIMEOUT = "client_retry_timeout"
-_RETRY_TIMEOUTS = (_RETRY_TIMEOUT, f"object_store_{_RETRY_TIMEOUT}")
-_RETRY_SECONDS = "30"
 
 _Rule = TypeVar("_Rule")
 
@@ -238,7 +236,7 @@ class BaseTable:
         if version is not None:
             return cls._pinned(store, open_dataset(store, version=version))
         try:
-            dataset, manifest = _open_newest(store)
+            dataset, manifest = open_newest(store)
         except (TableNotFoundError, CorruptionError, StorageError, SnapshotExpiredError) as error:
             # A manifest of zeros is no error for the library: it reads it as version 0. And if the version
             # that it has listed is set aside before it is read, it reports that there is no table.
@@ -259,7 +257,7 @@ class BaseTable:
         SnapshotExpiredError
             It no longer exists.
         """
-        base = cls._pinned(store, _open(store, manifest.version, manifest), manifest)
+        base = cls._pinned(store, open_version(store, manifest.version, manifest), manifest)
         base._is_made_here = True
         return base
 
@@ -269,9 +267,9 @@ class BaseTable:
 
         If the newest one is not torn, its original error is raised.
         """
-        found = _without_torn(store, error)
+        found = newest_sound(store, error)
         _notice_another_history(store, found.manifest)
-        dataset = _open(store, found.manifest.version)
+        dataset = open_version(store, found.manifest.version)
         return cls._pinned(store, dataset, found.manifest, found.torn)
 
     @classmethod
@@ -284,7 +282,7 @@ class BaseTable:
         session: LibrarySession | None = None,
     ) -> BaseTable:
         if manifest is None:
-            manifest = _manifest_of(store, dataset)
+            manifest = manifest_of(store, dataset)
         entry = manifest.mem_wal_index()
         if entry is None:
             raise TableNotFoundError(
@@ -319,7 +317,7 @@ class BaseTable:
             # The library makes the schema only when it is asked for it.
             if not is_panic(error):
                 raise
-            raise _damaged(store, error) from error
+            raise damaged_manifest(store, error) from error
         cache = store.engine.cache
         base._lifetime = cache.lifetime(("version", base.namespace, base.version_key))
         base._segment_lifetimes = {
@@ -635,7 +633,7 @@ class BaseTable:
             return self if not self._torn else BaseTable._pinned(self._store, dataset, session=self._session)
         try:
             manifest, is_followed = ask_both(
-                lambda: self._known_manifest(dataset) or _manifest_of(self._store, dataset),
+                lambda: self._known_manifest(dataset) or manifest_of(self._store, dataset),
                 lambda: self._is_followed_by(said),
                 is_local=self._store.is_local,
                 engine=self.engine,
@@ -792,18 +790,7 @@ class BaseTable:
         return found
 
     def _at(self, version: int) -> BaseTable:
-        try:
-            dataset = self._dataset.checkout_version(version)
-        except LIBRARY_ERRORS as error:
-            if classify(error) is LibraryFailure.ABSENT:
-                raise _no_version(self._store, version) from error
-            if classify(error) is LibraryFailure.DAMAGED:
-                raise _unreadable(self._store, version, error) from error
-            raise storage_failure(error, f"opening version {version} of the table", where=self.uri) from error
-        except BaseException as error:
-            if not is_panic(error):
-                raise
-            raise _unreadable(self._store, version, error) from error
+        dataset = checked_out(self._store, self._dataset, version)
         return BaseTable._pinned(self._store, dataset, session=self._session)
 
 
@@ -860,163 +847,16 @@ def _reopen(store: ObjectStore, version: int, identity: bytes) -> BaseTable:
     return BaseTable.open(store, version=version).at_version(version, identity)
 
 
-def _manifest_of(store: ObjectStore, dataset: lance.LanceDataset) -> TableManifest:
-    try:
-        return read_manifest(store, dataset.version)
-    except ObjectNotFoundError as error:
-        raise SnapshotExpiredError(
-            f"version {dataset.version} of the table was removed while it was being opened",
-            where=store.uri,
-            hint="Open the latest version",
-        ) from error
-
-
-def library_options(store: ObjectStore) -> dict[str, str] | None:
-    """Return the storage options to hand to the library: those of the store, and how long it tries again.
-
-    If connections are accepted but never answered, it retries six times what its client has tried for three
-    minutes, each time up to half a minute. Reported errors take no longer than before: it tries those three
-    times, within a second.
-    """
-    if store.is_local:
-        return None
-    options = dict(store.storage_options)
-    said = {name.lower() for name in (*options, *os.environ)}
-    if said.isdisjoint(_RETRY_TIMEOUTS):
-        options[_RETRY_TIMEOUT] = _RETRY_SECONDS
-    return options
-
-
-def open_dataset(store: ObjectStore, *, version: int | None = None) -> lance.LanceDataset:
-    """Open the Lance dataset at the root of a store, Weir table or not.
-
-    Raises
-    ------
-    TableNotFoundError
-        There is none.
-    SnapshotExpiredError
-        There is one, without the version asked for.
-    CorruptionError
-        The library cannot read its manifest, nor that of an older version that could replace a torn one.
-    """
-    try:
-        return _open(store, version)
-    except (TableNotFoundError, CorruptionError, StorageError) as error:
-        if version is not None:
-            raise
-        return _open(store, _without_torn(store, error).manifest.version)
-
-
-def _without_torn(store: ObjectStore, error: WeirError | None) -> SoundVersion:
-    """Return the newest sound version, where the newest could not be read: below torn ones, most often.
-
-    If nothing is torn, another process may have set the torn version aside; opening the version will show.
-    """
-    found = newest_sound_version(store) if store.is_local else None
-    if found is not None:
-        return found
-    raise _no_dataset(store) if error is None else error
-
-
 def _check_out_latest(store: ObjectStore, dataset: lance.LanceDataset) -> None:
     try:
         dataset.checkout_latest()  # type: ignore[no-untyped-call]
     except LIBRARY_ERRORS as error:
         if classify(error) is LibraryFailure.ABSENT:
-            raise _no_dataset(store) from error
+            raise no_dataset(store) from error
         if classify(error) is LibraryFailure.DAMAGED:
-            raise _damaged(store, error) from error
+            raise damaged_manifest(store, error) from error
         raise storage_failure(error, "looking for a newer version", where=store.uri) from error
     except BaseException as error:
         if not is_panic(error):
             raise
-        raise _damaged(store, error) from error
-
-
-def _open(
-    store: ObjectStore, version: int | None, manifest: TableManifest | None = None
-) -> lance.LanceDataset:
-    known = None if manifest is None else head_message(manifest.data, where=manifest.where)
-    try:
-        return lance.LanceDataset(
-            store.uri, version, storage_options=library_options(store), serialized_manifest=known
-        )
-    except LIBRARY_ERRORS as error:
-        if classify(error) is LibraryFailure.ABSENT:
-            if version is None:
-                raise _no_dataset(store) from error
-            _open(store, None)
-            raise _no_version(store, version) from error
-        if classify(error) is LibraryFailure.DAMAGED:
-            raise _damaged(store, error) from error
-        raise storage_failure(error, "opening the table", where=store.uri) from error
-    except BaseException as error:
-        if not is_panic(error):
-            raise
-        raise _damaged(store, error) from error
-
-
-def _open_newest(store: ObjectStore) -> tuple[lance.LanceDataset, TableManifest]:
-    """Open the newest version, and read its manifest: at once where each is two round trips."""
-    if store.is_local:
-        dataset = _open(store, None)
-        return dataset, _manifest_of(store, dataset)
-    dataset, manifest = ask_both(
-        lambda: _open(store, None), lambda: read_first_listed(store), is_local=False, engine=store.engine
-    )
-    if manifest is None or manifest.version != dataset.version:
-        # There was a commit in between, or older versions are listed first.
-        manifest = _manifest_of(store, dataset)
-    return dataset, manifest
-
-
-def _damaged(store: ObjectStore, error: BaseException) -> CorruptionError:
-    return CorruptionError(
-        f"the library cannot read the table's manifest: {library_message(error)}",
-        where=f"{store.uri}/{VERSIONS}",
-        hint="Restore the newest file there from a backup, or move it away to go back one version",
-    )
-
-
-def _unreadable(store: ObjectStore, version: int, error: BaseException) -> WeirError:
-    """Return the error that says why a version that is not the newest cannot be read."""
-    try:
-        manifest = read_manifest(store, version)
-        reason = what_is_torn(store, manifest)
-    except ObjectNotFoundError:
-        return _no_version(store, version)
-    if reason is None:
-        return CorruptionError(
-            f"the library cannot read version {version} of the table: {library_message(error)}",
-            where=manifest.where,
-            hint="Restore the file from a backup, or read another version",
-        )
-    return SnapshotExpiredError(
-        f"version {version} of the table was lost in a power failure: {reason}",
-        where=manifest.where,
-        hint="Every acknowledged row is in the latest version; take a new snapshot of it",
-    )
-
-
-def primary_key_of(dataset: lance.LanceDataset) -> tuple[str, ...]:
-    """Return the primary-key columns of a Lance dataset in key order; empty if it has no key."""
-    return tuple(field.name() for field in dataset.lance_schema.unenforced_primary_key())
-
-
-def _no_dataset(store: ObjectStore) -> TableNotFoundError:
-    if not store.is_local:
-        # The library believes any answer with an empty listing.
-        store.list_first(VERSIONS)
-    return TableNotFoundError(
-        "there is no table",
-        where=store.uri,
-        hint="Create it with weir.create, or check the location and the storage options",
-    )
-
-
-def _no_version(store: ObjectStore, version: int) -> SnapshotExpiredError:
-    return SnapshotExpiredError(
-        f"the table has no version {version}",
-        where=store.uri,
-        hint="It was cleaned up or never existed; open the latest version",
-    )
+        raise damaged_manifest(store, error) from error

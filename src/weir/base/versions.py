@@ -15,11 +15,12 @@ from uuid import UUID
 
 import xxhash
 
+from weir.base.dataset import open_dataset
 from weir.base.file_checksums import forget_checksums
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.manifest import VERSIONS, manifest_version, read_manifest
 from weir.base.published import read_published
-from weir.base.table import BaseTable, open_dataset
+from weir.base.table import BaseTable
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import FirstIndexError, ObjectNotFoundError
 from weir.format.index_details import IndexDetails

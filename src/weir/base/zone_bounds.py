@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.dataset import library_options
 from weir.base.index_files import refuse_damaged_index_files
 from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
 from weir.base.library_errors import LIBRARY_ERRORS
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.indexing.kinds import IndexKind
 
 __all__ = ["ZoneBounds", "zone_bounds"]

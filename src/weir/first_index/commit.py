@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weir.base.dataset import open_dataset
 from weir.base.details_commit import wait_for_turn
 from weir.base.manifest import TableManifest, read_manifest
 from weir.base.publish import publish_first_details
-from weir.base.table import open_dataset
 from weir.errors import ConflictError, FencedError
 from weir.first_index.view import regions_of
 from weir.format.first_index_details import FirstIndexDetails

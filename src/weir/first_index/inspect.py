@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from weir.base.dataset import open_dataset
 from weir.base.manifest import read_manifest
-from weir.base.table import open_dataset
 from weir.errors import OptionError
 from weir.first_index.view import regions_of
 from weir.first_index.wal import entry_path, wal_store

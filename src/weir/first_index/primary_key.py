@@ -9,13 +9,13 @@ from lance.dataset import LanceOperation
 from lance.schema import LanceSchema
 
 from weir.base.create import check_stored_keys, key_to_adopt
+from weir.base.dataset import open_dataset, primary_key_of
 from weir.base.dataset_fields import row_schema
 from weir.base.details_commit import wait_for_turn
 from weir.base.manifest import TableManifest
 from weir.base.publish import publish_first_details
 from weir.base.schema import key_metadata
 from weir.base.stored_types import check_stored_types
-from weir.base.table import open_dataset, primary_key_of
 from weir.engine import failpoint
 from weir.first_index.commit import MAX_ATTEMPTS, newest_manifest, too_many_races
 from weir.first_index.regions import unmerged

@@ -16,11 +16,12 @@ import lance
 import pyarrow as pa
 
 from weir.base.create import with_key_feature
+from weir.base.dataset import open_dataset, primary_key_of
 from weir.base.dataset_fields import row_schema
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.publish import as_of_today
 from weir.base.schema import all_field_ids
-from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.base.table import BaseTable
 from weir.engine.context import EngineContext
 from weir.errors import FirstIndexError, ObjectNotFoundError, SchemaError
 from weir.first_index.regions import unmerged

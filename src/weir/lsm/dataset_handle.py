@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import lance
 
-from weir.base.table import library_options
+from weir.base.dataset import library_options
 from weir.engine.context import EngineContext
 from weir.storage.interface import ObjectStore
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import xxhash
 
 from weir.base.damaged_file import damaged_file
+from weir.base.dataset import library_options
 from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
-from weir.base.table import library_options
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout

@@ -11,8 +11,8 @@ from uuid import UUID
 import lance
 import pyarrow as pa
 
+from weir.base.dataset import library_options
 from weir.base.dataset_fields import generation_columns
-from weir.base.table import library_options
 from weir.errors import CorruptionError, ObjectNotFoundError, SnapshotExpiredError
 from weir.format import generation_catalog, layout
 from weir.format.generation_catalog import GenerationCatalog

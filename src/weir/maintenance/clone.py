@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from weir.base.copied import copy_files, publish_copy
+from weir.base.dataset import open_dataset
 from weir.base.fresh_start import begun_anew
-from weir.base.table import TABLE_ID, BaseTable, open_dataset
+from weir.base.table import TABLE_ID, BaseTable
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, TableExistsError, TableNotFoundError

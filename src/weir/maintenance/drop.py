@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from weir.base.dataset import open_dataset
 from weir.base.details_commit import wait_for_turn
 from weir.base.manifest import VERSIONS, read_manifest
 from weir.base.publish import publish_details
-from weir.base.table import DROPPED, open_dataset
+from weir.base.table import DROPPED
 from weir.engine import failpoint
 from weir.engine.logs import get_logger
 from weir.errors import ConflictError, LeaseHeldError, TableNotFoundError

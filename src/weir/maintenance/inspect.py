@@ -13,10 +13,11 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from weir.base.dataset import open_dataset
 from weir.base.index_list import list_indexes
 from weir.base.manifest import VERSIONS, TableManifest, read_manifest
 from weir.base.published import decode_snapshot, published_shards
-from weir.base.table import BaseTable, open_dataset
+from weir.base.table import BaseTable
 from weir.errors import CorruptionError, FirstIndexError, InputError, ObjectNotFoundError, WeirError
 from weir.format import (
     feed_consumer,

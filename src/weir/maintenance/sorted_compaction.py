@@ -15,12 +15,13 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata
 
+from weir.base.dataset import library_options
 from weir.base.durability import sync_objects
 from weir.base.file_checksums import fragment_files, refuse_damaged
 from weir.base.library_commit import commit_with_library
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.row_commit import append_fragments
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.engine.runner import Runner
 from weir.errors import ConflictError
 from weir.format.sorted_rows import sorted_rows

@@ -15,13 +15,14 @@ import pyarrow as pa
 from lance.dataset import LanceOperation
 from lance.fragment import FragmentMetadata
 
+from weir.base.dataset import library_options
 from weir.base.details_commit import wait_for_turn
 from weir.base.durability import sync_objects
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
 from weir.base.merge_guard import guard_id
 from weir.base.publish import publish_schema
 from weir.base.row_commit import append_fragments
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.engine import failpoint
 from weir.errors import ConflictError, CorruptionError, ObjectNotFoundError, WeirError
 from weir.format.index_details import IndexDetails, MergedGeneration

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader, LanceFileWriter
 
+from weir.base.dataset import library_options
 from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.table import library_options
 from weir.format.key_order import key_order
 from weir.format.wal_entry import TOMBSTONE
 from weir.storage.interface import ObjectStore

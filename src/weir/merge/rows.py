@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.damaged_file import damaged_file
+from weir.base.dataset import library_options
 from weir.base.dataset_fields import generation_columns
 from weir.base.library_errors import (
     LIBRARY_ERRORS,
@@ -25,7 +26,7 @@ from weir.base.library_errors import (
     is_panic,
     storage_failure,
 )
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.base.wide_scan import scanned_batches
 from weir.errors import CorruptionError, ObjectNotFoundError
 from weir.format import generation_catalog, layout

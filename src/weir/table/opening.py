@@ -11,12 +11,13 @@ import pyarrow as pa
 from weir.base.append_only import chosen_append_only
 from weir.base.column_marks import births_to_mark
 from weir.base.create import adopt_base_table, create_base_table, refuse_table
+from weir.base.dataset import open_dataset, primary_key_of
 from weir.base.dataset_fields import marks_of
 from weir.base.expiry import chosen_expiry
 from weir.base.merge_engine import chosen_engine
 from weir.base.schema import FEED_NAMES, all_field_ids, field_ids, table_schema
 from weir.base.stored_types import unreadable_by_library
-from weir.base.table import BaseTable, open_dataset, primary_key_of
+from weir.base.table import BaseTable
 from weir.base.writer_defaults import MAX_MEMTABLE_AGE
 from weir.config import WriterOptions
 from weir.engine.context import EngineContext, default_context

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from weir.base.table import BaseTable, open_dataset
+from weir.base.dataset import open_dataset
+from weir.base.table import BaseTable
 from weir.engine.forked import refuse_forked
 from weir.engine.runner import Runner, ThreadRunner
 from weir.first_index.inspect import inspect_regions

@@ -11,9 +11,10 @@ from uuid import UUID
 import lance
 import pyarrow.compute as pc
 
+from weir.base.dataset import library_options
 from weir.base.dataset_fields import generation_columns
 from weir.base.manifest import VERSIONS
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.engine.concurrent_map import Wave, concurrent_map
 from weir.errors import ShardConflictError, ShardingError
 from weir.format import layout

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from lance.file import LanceFileReader
 
+from weir.base.dataset import library_options
 from weir.base.index_list import list_indexes
-from weir.base.table import library_options
 from weir.errors import CorruptionError, StorageError
 from weir.format import generation_catalog, layout
 from weir.format.bloom_filter import BloomFilter

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.dataset import library_options
 from weir.base.index_list import REUSE_INDEX, list_indexes
 from weir.base.index_store import index_store
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.errors import CorruptionError, StorageError
 from weir.format.index_details import INDEX_NAME
 from weir.format.plain_keys import stored_keys

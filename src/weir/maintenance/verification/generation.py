@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileReader
 
+from weir.base.dataset import library_options
 from weir.base.dataset_fields import generation_columns
-from weir.base.table import library_options
 from weir.errors import CorruptionError, SchemaError, StorageError, WeirError
 from weir.format import layout, pk_index
 from weir.format.bloom_filter import BloomFilter

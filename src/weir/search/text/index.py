@@ -17,9 +17,10 @@ from lance.file import LanceFileReader
 from lance.query import FullTextQuery
 from lance.query import MatchQuery as LanceMatchQuery
 
+from weir.base.dataset import library_options
 from weir.base.index_list import list_indexes
 from weir.base.index_store import index_store
-from weir.base.table import BaseTable, library_options
+from weir.base.table import BaseTable
 from weir.errors import CorruptionError, QueryError
 from weir.lsm.damage import reading
 from weir.search.text.bm25 import inverse_document_frequency

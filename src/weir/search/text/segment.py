@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.file import LanceFileReader
 
+from weir.base.dataset import library_options
 from weir.base.library_errors import LIBRARY_ERRORS, is_panic
 from weir.base.open_files import OpenFile
-from weir.base.table import library_options
 from weir.engine.concurrent_map import ask_both, concurrent_map
 from weir.engine.context import EngineContext
 from weir.errors import CorruptionError

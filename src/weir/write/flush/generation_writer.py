@@ -21,10 +21,10 @@ import xxhash
 from lance.file import LanceFileWriter
 from lance.fragment import write_fragments
 
+from weir.base.dataset import library_options
 from weir.base.dataset_fields import renumbering
 from weir.base.publish import TRANSACTIONS
 from weir.base.scratch import scratch_directory
-from weir.base.table import library_options
 from weir.base.whole_files import refuse_torn, refuse_torn_build
 from weir.engine import failpoint
 from weir.engine.concurrent_map import concurrent_map
