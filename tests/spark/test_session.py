@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,17 @@ for text in ("''", "repeat('x', 1000)"):
 spark.stop()
 """
 
+SET_UP = """
+import sys
+from weir.spark.session import start_session
+
+spark = start_session("local[1]", "test", {"spark.ui.enabled": "false"})
+print(spark.conf.get(sys.argv[1]), spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch"))
+spark.conf.set(sys.argv[1], "77")
+print(start_session("local[1]", "test").conf.get(sys.argv[1]))
+spark.stop()
+"""
+
 
 @pytest.mark.everywhere
 def test_the_session_works(spark: SparkSession) -> None:
@@ -47,6 +59,20 @@ def test_workers_of_a_session_on_this_machine_use_sockets_without_delays_unless_
         [sys.executable, "-c", SOCKETS], capture_output=True, text=True, check=False, timeout=200
     )
     assert done.stdout.split() == ["true", "false"], done.stderr
+
+
+def test_the_size_of_batches_that_spark_is_set_up_with_stays() -> None:
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    done = subprocess.run(
+        [sys.executable, "-c", SET_UP, setting],
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": f"--conf {setting}=123 pyspark-shell"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    # Neither are those of a session that is there already changed.
+    assert done.stdout.split() == ["123", "8m", "77"], done.stderr
 
 
 def test_a_session_of_our_own_hands_rows_to_python_in_large_batches_but_not_too_large_ones() -> None:

@@ -54,9 +54,9 @@ def register(spark: SparkSession, *, check: bool = True) -> None:
 def start_session(master: str | None, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Start a Spark session, or return the active one.
 
-    Spark's own progress output and warnings are switched off. It hands rows to Python in larger batches than
-    by default. On a local master, Spark and its Python workers use Unix domain sockets. Settings come from
-    Spark's usual places: ``spark-defaults.conf``, ``PYSPARK_SUBMIT_ARGS``.
+    Spark's own progress output and warnings are switched off. A session that is started here hands rows to
+    Python in larger batches than by default. On a local master, Spark and its Python workers use Unix domain
+    sockets. Settings come from Spark's usual places: ``spark-defaults.conf``, ``PYSPARK_SUBMIT_ARGS``.
 
     Parameters
     ----------
@@ -90,12 +90,17 @@ def start_session(master: str | None, name: str, settings: Mapping[str, str] | N
                 builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.log.level", "ERROR")
-        builder = builder.config(map=dict(_ARROW_BATCHES))
     for setting, value in (settings or {}).items():
         builder = builder.config(setting, value)
+    is_there = SparkSession.getActiveSession() is not None
     try:
-        # A server is there already, or would be asked for ten minutes and more.
-        return on_thread(builder.getOrCreate).result(SILENCE_SECONDS) if is_remote else builder.getOrCreate()
+        if is_remote:
+            # A server is there already, or would be asked for ten minutes and more.
+            return on_thread(builder.getOrCreate).result(SILENCE_SECONDS)
+        spark = builder.getOrCreate()
+        if not is_there:
+            _enlarge_batches(spark)
+        return spark
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TimeoutError):
@@ -106,3 +111,11 @@ def start_session(master: str | None, name: str, settings: Mapping[str, str] | N
             hint="A master is local[N], spark://HOST:PORT, yarn or k8s://...; a Spark Connect server is "
             "sc://HOST:PORT. Spark needs Java 17 or newer",
         ) from error
+
+
+def _enlarge_batches(spark: SparkSession) -> None:
+    """Hand more rows to Python at once, where nobody has said how many."""
+    said = spark.sparkContext.getConf()
+    for setting, value in _ARROW_BATCHES.items():
+        if not said.contains(setting):
+            spark.conf.set(setting, value)
