@@ -134,9 +134,13 @@ def test_columns_that_are_looked_up_often_are_kept(
     assert looked_up.of_queries(merged, 3) == []
 
 
-def test_columns_with_dead_rows_and_large_ones_are_not_kept(
+def test_columns_with_dead_rows_large_ones_and_those_of_many_fragments_are_not_kept(
     merged: weir.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    looked_up = LookUps(monkeypatch)
+    monkeypatch.setattr(kept_columns, "_MOST_FRAGMENTS", 0)
+    assert looked_up.of_queries(merged, 3) == ["text"] * 3
+    monkeypatch.undo()
     looked_up = LookUps(monkeypatch)
     monkeypatch.setattr(kept_columns, "_LARGEST_BYTES", 1000)
     assert looked_up.of_queries(merged, 3) == ["text"] * 3

@@ -154,6 +154,9 @@ class KeptColumns:
         dataset = self.source.opened()
         if dataset.has_stable_row_ids or self.source.is_gone:
             return []
+        # Counted first: to list 5,000 with what they have takes 25 ms.
+        if dataset.stats.dataset_stats()["num_fragments"] > _MOST_FRAGMENTS:
+            return []
         found = sorted(dataset.get_fragments(), key=lambda one: one.fragment_id)
         plain = all(one.metadata.deletion_file is None and not one.metadata.overlays for one in found)
-        return found if plain and len(found) <= _MOST_FRAGMENTS else []
+        return found if plain else []
