@@ -56,6 +56,25 @@ def make_engine() -> Iterator[MakeEngine]:
         engine.close()
 
 
+def tended_for(
+    seconds: float, upkeep: Upkeep, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Let a clock go on that only waiting moves; return at which tables is looked in that time."""
+    end, seen = now[0] + seconds, []
+
+    def wait(remaining: float) -> None:
+        now[0] = min(now[0] + remaining, end)
+        if now[0] == end:
+            raise TimeoutError
+
+    monkeypatch.setattr(upkeep._changed, "wait", wait)
+    with suppress(TimeoutError):
+        while (tended := upkeep._next()) is not None:
+            upkeep._tend(tended)
+            seen.append(Path(tended.store.uri).name)
+    return seen
+
+
 def rows(*ids: int, value: int = 0) -> list[dict[str, int]]:
     return [{"id": one, "value": value} for one in ids]
 
@@ -112,28 +131,17 @@ def test_former_versions_go_in_batches(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(TableMaintenance, "collect_garbage", collect)
 
-    def tend_until(end: float) -> None:
-        def wait(remaining: float) -> None:
-            now[0] = min(now[0] + remaining, end)
-            if now[0] == end:
-                raise TimeoutError
-
-        monkeypatch.setattr(upkeep._changed, "wait", wait)
-        with suppress(TimeoutError):
-            while (tended := upkeep._next()) is not None:
-                upkeep._tend(tended)
-
     upkeep.opened(store)
     for turn in range(12):
         made.upsert(rows(turn))
         made._kept.let_go()
         upkeep.changed(store)
-        tend_until((turn + 1) * hour)
+        tended_for(hour, upkeep, now, monkeypatch)
     assert len(retentions) >= 12
     pruned = [at for at, retention in retentions if retention is not None]
     assert len(pruned) == 4
     # Of the last merge too, once it is a day old.
-    tend_until(40 * hour)
+    tended_for(28 * hour, upkeep, now, monkeypatch)
     last, retention = retentions[-1]
     assert retention is not None
     assert last > 11 + 24
@@ -347,20 +355,7 @@ def test_of_many_tables_at_rest_only_one_that_is_written_is_looked_at(
         return sum(sample.value for sample in samples if isinstance(sample.value, float))
 
     def looks_for(seconds: float) -> list[str]:
-        """Return at which tables is looked in that time."""
-        end, seen = now[0] + seconds, []
-
-        def wait(remaining: float) -> None:
-            now[0] = min(now[0] + remaining, end)
-            if now[0] == end:
-                raise TimeoutError
-
-        monkeypatch.setattr(upkeep._changed, "wait", wait)
-        with suppress(TimeoutError):
-            while (tended := upkeep._next()) is not None:
-                upkeep._tend(tended)
-                seen.append(Path(tended.store.uri).name)
-        return seen
+        return tended_for(seconds, upkeep, now, monkeypatch)
 
     assert len(looks_for(10_000)) > 5 * len(places)
     before = requests()

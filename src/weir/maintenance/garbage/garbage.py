@@ -210,7 +210,6 @@ class _Collection:
         now = self.clock()
         marks = read_marks(store)
         alive, removable = self._alive(now)
-        former_versions = sum(one < alive.base.version for one in alive.versions) + len(removable)
         shards = self._shards(alive, now)
         if not self.dry_run:
             self._shorten_lists(shards)
@@ -220,7 +219,7 @@ class _Collection:
             for shard_id, shard in shards.items()
         }
         pins = expired_pins(store, now - self.horizon)
-        removed_bytes = 0
+        removed, removed_bytes = removable, 0
         if not self.dry_run:
             marks = self._mark(shards, terms, plans, alive, removable)
             if (removable or any(plan.is_due for plan in plans.values())) and self._is_needed(
@@ -228,14 +227,14 @@ class _Collection:
             ):
                 # The next collection sees who needs what, and deletes the rest.
                 plans = {shard_id: without_due(plan) for shard_id, plan in plans.items()}
-                removable = ()
-            removed_bytes = remove_versions(store, [one.version for one in removable])
+                removed = ()
+            removed_bytes = remove_versions(store, [one.version for one in removed])
             if pins:
                 store.delete(pins)
             self._sweep(shards, plans)
         states = [(shards[shard_id].state, plan) for shard_id, plan in plans.items()]
-        former_versions -= len(removable)
-        report = report_of(self.dry_run, states, removable, removed_bytes, pins, former_versions)
+        former = sum(one < alive.base.version for one in alive.versions) + len(removable) - len(removed)
+        report = report_of(self.dry_run, states, removed, removed_bytes, pins, former)
         _log.info(
             "table.garbage_collected",
             dry_run=self.dry_run,
