@@ -79,7 +79,7 @@ def test_nothing_is_chosen_of_an_empty_table(tmp_path: Path) -> None:
 
 
 def low_of(table: weir.Table) -> pa.Table:
-    """Return every seventh row of those with a low value, looked up."""
+    """Return every eighth row of those with a low value, looked up."""
     return table.scan(["id", "text"], filter="value < 40").chosen(
         ["id"], lambda first: np.flatnonzero(pc.equal(pc.bit_wise_and(first.column("id"), 7), 0).to_numpy())
     )
