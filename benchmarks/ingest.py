@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -26,12 +29,15 @@ _FLUSH_INTERVALS_MS = (1, 5, 10, 100)
 _WARM_UP = 3
 _FACTOR = 1.5
 
-_Put = Callable[[pa.Table], object]
+_Put = Callable[[Any], object]
 _OpenWriter = Callable[[], AbstractContextManager[_Put]]
 _NewShard = Callable[[], AbstractContextManager[_OpenWriter]]
 
 _WEIR = "weir"
 _WEIR_FSYNC = "weir, fsync"
+_FILE = "a file of its bytes"
+_FILE_FSYNC = "a file of its bytes, fsync"
+_SQLITE = "SQLite, fsync"
 
 _PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
 
@@ -82,8 +88,11 @@ def run(context: Context) -> Result:
         batches = puts.batches(_WARM_UP + puts.calls)
         measurements = measure(
             [
-                Contender(who, partial(_put_by_put, batches, new_shard))
-                for who, new_shard in _shards(place, puts).items()
+                *(
+                    Contender(who, partial(_put_by_put, batches, new_shard))
+                    for who, new_shard in _shards(place, puts).items()
+                ),
+                *_without_engine(place, batches),
             ],
             rounds=context.scale.rounds,
             calls=puts.calls,
@@ -112,7 +121,10 @@ def run(context: Context) -> Result:
             "returns (Weir's default)",
             "pylance: mem_wal_writer with durable_write on (its default), which calls no fsync on local "
             "disk; the interval is max_wal_flush_interval_ms, and the best one is the reference",
-            "both: 128-dim float32 vectors, int64 id, text of about 10 bytes; Arrow tables as input; "
+            f"{_FILE}: a new file with the rows as an Arrow IPC stream, which is what a put of either leaves "
+            f"behind, written by nobody's engine; {_FILE_FSYNC}: file and directory are fsynced",
+            f"{_SQLITE}: one transaction of INSERTs, journal_mode WAL, synchronous FULL",
+            "all: 128-dim float32 vectors, int64 id, text of about 10 bytes; Arrow tables as input; "
             "new keys in every put; an empty table; a new shard in every round",
             f"single puts: max_memtable_rows of {_NEVER_FLUSHED:,} on both sides, so that no flush "
             "falls into the timing",
@@ -165,6 +177,73 @@ class _Place:
         yield open_writer
         release(self._directory / "library" / "_mem_wal" / shard)
 
+    @contextmanager
+    def file_directory(self, *, fsync: bool) -> Iterator[_OpenWriter]:
+        """Make a directory; the value opens what writes every put as a file of its own."""
+        directory = self._directory / f"files-{next(self._numbers)}"
+        directory.mkdir()
+        yield partial(_file_writer, directory, fsync=fsync)
+        release(directory)
+
+    @contextmanager
+    def sqlite_database(self) -> Iterator[_OpenWriter]:
+        """Make a database of SQLite; the value opens its connection."""
+        directory = self._directory / f"sqlite-{next(self._numbers)}"
+        directory.mkdir()
+        yield partial(_sqlite_writer, directory / "rows.db")
+        release(directory)
+
+
+@contextmanager
+def _file_writer(directory: Path, *, fsync: bool) -> Iterator[_Put]:
+    numbers = itertools.count()
+
+    def put(content: pa.Buffer) -> None:
+        descriptor = os.open(directory / str(next(numbers)), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        os.write(descriptor, content)
+        if fsync:
+            os.fsync(descriptor)
+            os.fsync(parent)
+        os.close(descriptor)
+
+    parent = os.open(directory, os.O_RDONLY)
+    try:
+        yield put
+    finally:
+        os.close(parent)
+
+
+def _as_stream(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return sink.getvalue()
+
+
+@contextmanager
+def _sqlite_writer(path: Path) -> Iterator[_Put]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, vector BLOB, label TEXT)")
+
+    def put(rows: list[tuple[int, bytes, str]]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", rows)
+        connection.execute("COMMIT")
+
+    yield put
+    connection.close()
+
+
+def _as_sqlite_rows(rows: pa.Table) -> list[tuple[int, bytes, str]]:
+    vectors = rows["vector"].combine_chunks().flatten().to_numpy().reshape(rows.num_rows, -1)
+    return list(
+        zip(
+            rows["id"].to_pylist(), (one.tobytes() for one in vectors), rows["label"].to_pylist(), strict=True
+        )
+    )
+
 
 def _shards(place: _Place, puts: _Puts) -> dict[str, _NewShard]:
     return {
@@ -177,8 +256,17 @@ def _shards(place: _Place, puts: _Puts) -> dict[str, _NewShard]:
     }
 
 
+def _without_engine(place: _Place, batches: Sequence[pa.Table]) -> Iterator[Contender]:
+    """Return what shows how much of a put is the disk, each with the rows in a form of its own."""
+    streams = [_as_stream(rows) for rows in batches]
+    for who, fsync in ((_FILE, False), (_FILE_FSYNC, True)):
+        yield Contender(who, partial(_put_by_put, streams, partial(place.file_directory, fsync=fsync)))
+    rows = [_as_sqlite_rows(rows) for rows in batches]
+    yield Contender(_SQLITE, partial(_put_by_put, rows, place.sqlite_database))
+
+
 @contextmanager
-def _put_by_put(batches: Sequence[pa.Table], new_shard: _NewShard) -> Iterator[Callable[[], object]]:
+def _put_by_put(batches: Sequence[object], new_shard: _NewShard) -> Iterator[Callable[[], object]]:
     turn = itertools.cycle(batches)
     with new_shard() as open_writer, open_writer() as put:
         yield lambda: put(next(turn))
