@@ -28,6 +28,7 @@ __all__ = ["run"]
 _FLUSH_INTERVALS_MS = (1, 5, 10, 100)
 _WARM_UP = 3
 _FACTOR = 1.5
+_SUSTAINED_FACTOR = 1.2
 
 _Put = Callable[[Any], object]
 _OpenWriter = Callable[[], AbstractContextManager[_Put]]
@@ -108,11 +109,14 @@ def run(context: Context) -> Result:
             Contender(who, partial(_all_of_it, batches, new_shard))
             for who, new_shard in _shards(place, _SUSTAINED).items()
         ],
-        rounds=min(3, context.scale.rounds),
+        rounds=context.scale.rounds,
         calls=1,
         warm_up=0,
     )
-    cases.append(Case("ingest", f"{total:,} rows in puts of {_SUSTAINED.rows:,}", sustained, (), total))
+    target = Target(_WEIR, Sense.FASTER, _SUSTAINED_FACTOR, peers)
+    cases.append(
+        Case("ingest", f"{total:,} rows in puts of {_SUSTAINED.rows:,}", sustained, (target,), total)
+    )
     return Result(
         "ingest",
         "Durable puts, one thread, one shard",
