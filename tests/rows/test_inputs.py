@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -489,6 +489,11 @@ CUT: dict[str, tuple[pa.DataType, list[Any], str]] = {
     "no time in lists": (pa.list_(pa.date32()), [[date(2026, 1, 1)], [pd.NaT]], "v, row 1"),
     "nanoseconds": (pa.duration("us"), [pd.Timedelta(1_000), pd.Timedelta(1)], "v, row 1"),
     "a series as a struct": (pa.struct([("a", pa.int64())]), [pd.Series({"a": 1})], "v, row 0"),
+    "an empty list as a struct": (pa.struct([("a", pa.int64())]), [{"a": 1}, []], "v, row 1"),
+    "nothing but empty lists as structs": (pa.struct([("a", pa.int64())]), [[], []], "v, row 0"),
+    "lists as structs in lists": (pa.list_(pa.struct([("a", pa.int64())])), [[{"a": 1}], [[]]], "v, row 1"),
+    "times with a zone": (pa.time64("us"), [NOON.time(), NOON.time().replace(tzinfo=UTC)], "v, row 1"),
+    "times with a zone in lists": (pa.list_(pa.time32("s")), [[], [time(12, tzinfo=UTC)]], "v, row 1"),
     "an integer that is too large": (pa.int32(), [1, 2**31], "v, row 1"),
     "text among integers": (pa.int64(), [1, 2, "3"], "v, row 2"),
 }

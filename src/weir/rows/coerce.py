@@ -283,6 +283,12 @@ def _column(values: Any, field: pa.Field, *, is_inside: bool = False) -> pa.Arra
                     f"column {field.name!r} holds NaT", where=field.name, hint="Pass None instead"
                 )
             values = [None if _is_missing(value) else value for value in values]
+        if pa.types.is_time(field.type) and any(getattr(value, "tzinfo", None) for value in values):
+            raise SchemaError(
+                f"column {field.name!r} holds a time with a time zone",
+                where=field.name,
+                hint=f"The column is {field.type}, which has none: give none a tzinfo",
+            )
         if isinstance(field.type, pa.UuidType):
             # Arrow would take a text of 16 letters for a UUID too.
             texts = _inferred(values)
@@ -332,12 +338,23 @@ def _check_parts(values: Iterable[Any], field: pa.Field) -> None:
         _column([item for _, item in pairs], kind.item_field.with_name(f"{name}.value"), is_inside=True)
     elif pa.types.is_struct(kind):
         structs = [one for one in given if isinstance(one, Mapping)]
+        if len(structs) < len(given):
+            raise _no_struct(name, kind)
         known = {inner.name for inner in kind}
         for unknown in {key: None for one in structs for key in one if key not in known}:
             raise _no_field(name, unknown, kind)
         for inner in kind:
             own = [one.get(inner.name) for one in structs]
             _column(own, inner.with_name(f"{name}.{inner.name}"), is_inside=True)
+
+
+def _no_struct(path: str, kind: pa.DataType) -> SchemaError:
+    # Arrow makes one of nulls of an empty list.
+    return SchemaError(
+        f"column {path!r} holds something else than the fields of {kind}",
+        where=path,
+        hint="Give each value as a dict",
+    )
 
 
 def _no_field(path: str, name: object, kind: pa.DataType) -> SchemaError:
@@ -408,6 +425,8 @@ def _refuse_unlike(given: pa.Array, wanted: pa.DataType, path: str) -> None:
             _refuse_unlike(values, known[field.name], f"{path}.{field.name}")
     elif is_list(kind) and is_list(wanted):
         _refuse_unlike(given.flatten(), wanted.value_type, path)
+    elif types.is_struct(wanted) and not types.is_null(kind):
+        raise _no_struct(path, wanted)
     elif is_text(kind) and is_list(wanted):
         raise SchemaError(f"column {path!r} holds text where the table has {wanted}", where=path)
     elif _is_plain(kind) and _is_plain(wanted) and kind != wanted:
