@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric
 from typer.main import get_command
 
 import weir
-from weir import errors, events
+from weir import errors, events, namespaces
 from weir.changes.feed import ChangeBatch, ChangeFeed
 from weir.changes.plan import ChangePlan
 from weir.changes.range import ChangeRange, ShardChanges
@@ -37,7 +37,6 @@ from weir.maintenance.recover import RecoverReport, ShardRecovery
 from weir.maintenance.status import ShardReport, TableStatus
 from weir.maintenance.verify import Finding, VerifyReport
 from weir.merge.service import MergeReport
-from weir.namespaces import Namespaces
 from weir.read.result import RowResult
 from weir.read.scan import Scan
 from weir.service.options import ServiceOptions
@@ -162,7 +161,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
         if base is not kind and base not in _SHOWN_BASES:
             continue
         for name, member in vars(base).items():
-            if name.startswith("_") or name in seen:
+            if name.startswith("_") or name in seen or (kind is namespaces.Namespace and name in _OF_SERVICE):
                 continue
             if inspect.isfunction(member) or isinstance(member, (property, classmethod)):
                 seen.add(name)
@@ -189,6 +188,8 @@ def _class(kind: type, level: str = "##", *, is_called: bool = False, methods: b
         "EventWriter": "writer",
         "Result": "result",
         "ChangeFeed": "feed",
+        "Namespaces": "namespaces",
+        "Namespace": "namespace",
     }
     variable = variables.get(kind.__name__, "")
     documented = Docstring.of(kind)
@@ -274,6 +275,24 @@ def _event_store() -> str:
             *(_function(f"weir.events.{one.__name__}", one, "##") for one in functions),
             *map(_class, kinds),
             *(_class(one, methods=one is events.Result) for one in results),
+        ]
+    )
+
+
+_OF_SERVICE = frozenset({"opened", "find", "create", "change", "last_opened"})
+"""What a namespace has for the service: they return the table below it."""
+
+
+def _namespaces() -> str:
+    shown = (getattr(namespaces, name) for name in sorted(namespaces.__all__))
+    calls, kinds = [namespaces.open], [namespaces.Namespaces, namespaces.Namespace]
+    for one in shown:
+        if one not in (*calls, *kinds):
+            (kinds if inspect.isclass(one) else calls).append(one)
+    return "\n\n".join(
+        [
+            *(_function(f"weir.namespaces.{one.__name__}", one, "##") for one in calls if callable(one)),
+            *map(_class, kinds),
         ]
     )
 
@@ -394,7 +413,7 @@ def _metrics() -> str:
 
 
 def _service_metrics() -> str:
-    telemetry = Telemetry(Registry(), cast("Namespaces", _NoNamespaces()))
+    telemetry = Telemetry(Registry(), cast("namespaces.Namespaces", _NoNamespaces()))
     counted = [one for one in vars(telemetry).values() if isinstance(one, MetricWrapperBase)]
     rows = [(family, one._labelnames) for one in counted for family in one.describe()]
     named = {family.name for family, _ in rows}
@@ -506,6 +525,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "writer": lambda: _class(TableWriter),
     "reads": _reads,
     "event-store": _event_store,
+    "namespaces": _namespaces,
     "spark": _spark,
     "pipeline-file": _pipeline_file,
     "pipeline": _pipeline,

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import lance
@@ -242,10 +243,15 @@ def test_every_generated_section_is_on_a_page() -> None:
     assert sorted(marked) == sorted(generate.SECTIONS)
 
 
-def test_every_public_class_and_function_is_in_the_reference() -> None:
-    text = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
-    headings = set(re.findall(r"^#+ `(?:weir\.)?(\w+)`", text, re.MULTILINE))
-    documented = {name for name in weir.__all__ if callable(getattr(weir, name))}
+@pytest.mark.parametrize(
+    ("package", "page"),
+    [(weir, "python.md"), (weir.events, "events.md"), (weir.namespaces, "namespaces.md")],
+    ids=lambda one: str(getattr(one, "__name__", one)),
+)
+def test_every_public_class_and_function_is_in_the_reference(package: ModuleType, page: str) -> None:
+    text = (ROOT / "docs/reference" / page).read_text(encoding="utf-8")
+    headings = set(re.findall(r"^#+ `(?:weir\.)?(?:events\.|namespaces\.)?(\w+)`", text, re.MULTILINE))
+    documented = {name for name in package.__all__ if callable(getattr(package, name))}
     assert documented - headings == set()
 
 
