@@ -90,6 +90,8 @@ def plain_keys(column: pa.Array) -> pa.Array:
     """
     column = stored_keys(column)
     kind = column.type
+    if pa.types.is_integer(kind):
+        return column
     if is_instant(kind):
         return column.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())
     if pa.types.is_decimal(kind):

@@ -43,16 +43,6 @@ def _hashed(column: pa.Array) -> pa.Array:
     return column.cast(pa.string() if pa.types.is_large_string(kind) else pa.binary())
 
 
-def _codes(column: pa.Array) -> npt.NDArray[np.uint64] | None:
-    """Return a unique number for every value of a key column, or None if 64 bits do not suffice."""
-    values = _integers(column)
-    if values is None:
-        return None
-    wide = np.uint64 if pa.types.is_unsigned_integer(column.type) else np.int64
-    codes: npt.NDArray[np.uint64] = values.astype(wide, copy=False).view(np.uint64)
-    return codes
-
-
 def _integers(column: pa.Array) -> npt.NDArray[Any] | None:
     """Return the underlying integers of a key column; None if it has none, or has nulls."""
     if column.null_count or not is_number(column.type):
@@ -85,9 +75,10 @@ class KeySet:
 
         The key itself if it is an integer, which costs nothing and is unique.
         """
-        codes = _codes(self.columns[0]) if len(self.columns) == 1 else None
-        if codes is not None:
-            return codes
+        values = self._views[0] if len(self.columns) == 1 else None
+        if values is not None:
+            wide = np.uint64 if values.dtype.kind == "u" else np.int64
+            return values.astype(wide, copy=False).view(np.uint64)
         hashed = tuple(_hashed(column) for column in self.columns)
         if all(one is other for one, other in zip(hashed, self.columns, strict=True)):
             return self.bloom_hashes

@@ -11,11 +11,12 @@ from weir.rows.changes import (
 )
 from weir.rows.coerce import RowInput, pieces, repeatable
 from weir.rows.conforming import conformed, tombstone_batches, upsert_batches
-from weir.rows.keys import as_key_table
+from weir.rows.keys import as_key_columns, as_key_table
 
 __all__ = [
     "OPERATION",
     "RowInput",
+    "as_key_columns",
     "as_key_table",
     "as_row_table",
     "change_table",

@@ -13,7 +13,7 @@ from weir.rows.coerce import RowInput, as_column, as_table, holds_columns, whole
 from weir.rows.conforming import conformed, missing_key
 from weir.rows.key_texts import Column, keys_of_texts
 
-__all__ = ["as_key_table"]
+__all__ = ["as_key_columns", "as_key_table"]
 
 _INT64 = pa.int64()
 
@@ -51,10 +51,9 @@ def as_key_table(
         If a value does not fit the type of its key column.
     """
     key_schema = pa.schema([schema.field(name) for name in primary_key])
-    if not also and len(primary_key) == 1 and key_schema.types[0] == _INT64:
-        whole = whole_numbers(keys)
-        if whole is not None:
-            return pa.Table.from_arrays([whole], schema=key_schema)
+    whole = None if also else _whole_numbers(keys, schema, primary_key)
+    if whole is not None:
+        return pa.Table.from_arrays([whole], schema=key_schema)
     if isinstance(keys, (str, bytes, bytearray, memoryview)) or _is_single(keys):
         raise InputError(
             f"keys must be a list, an array or a table of keys, got {keys!r}",
@@ -100,6 +99,21 @@ def as_key_table(
     outside += [name for name in optional if name not in outside and name in table.schema.names]
     wanted = pa.schema([*key_schema, *(schema.field(name) for name in outside)])
     return conformed(table.select(wanted.names), wanted, primary_key)
+
+
+def as_key_columns(
+    keys: RowInput, schema: pa.Schema, primary_key: tuple[str, ...]
+) -> Sequence[pa.Array | pa.ChunkedArray]:
+    """Return keys as the columns of :func:`as_key_table`, which for few integers take less than a table."""
+    whole = _whole_numbers(keys, schema, primary_key)
+    return as_key_table(keys, schema, primary_key).columns if whole is None else [whole]
+
+
+def _whole_numbers(keys: RowInput, schema: pa.Schema, primary_key: tuple[str, ...]) -> pa.Array | None:
+    """Return a list of integers as the only key column, of ``int64``; None for other keys and columns."""
+    if len(primary_key) > 1 or schema.field(primary_key[0]).type != _INT64:
+        return None
+    return whole_numbers(keys)
 
 
 def _is_single(keys: object) -> bool:

@@ -33,7 +33,7 @@ from weir.read.scan import Scan
 from weir.read.shard_choice import ShardChoice
 from weir.read.sql import SqlQuery
 from weir.read.sql_query import Needed
-from weir.rows import RowInput, as_key_table
+from weir.rows import RowInput, as_key_columns
 from weir.search.open_ahead import open_ahead
 from weir.search.requests import SearchRequest, arguments
 from weir.search.search import Search, SearchPlan
@@ -252,14 +252,14 @@ class TableReader:
         checked: pa.Schema | None = None
         if state.token is None:
             checked, _ = self._fitting(lambda schema: check_asked(schema, columns, None))
-        if self.base.append_only is not None:
+        base = self.base
+        if base.append_only is not None:
             raise OptionError(
                 "rows cannot be looked up by key, since this table is append-only",
                 where="keys",
                 hint="Use scan(filter=...)",
             )
-        table = as_key_table(keys, self.base.schema, self.base.primary_key)
-        wanted = KeySet(_distinct(table).columns)
+        wanted = _distinct(KeySet(as_key_columns(keys, base.schema, base.primary_key)))
 
         def found(snapshot: ReadSnapshot) -> pa.Table:
             if snapshot.base.schema is not checked:
@@ -369,9 +369,9 @@ def _as_list(columns: Sequence[str] | None) -> Sequence[str] | None:
     return columns if columns is None or isinstance(columns, str) else list(columns)
 
 
-def _distinct(keys: pa.Table) -> pa.Table:
+def _distinct(keys: KeySet) -> KeySet:
     """Return the first occurrence of every key, in order."""
-    if keys.num_rows < 2:
+    if len(keys) < 2:
         return keys
-    last = newest_rows([column.combine_chunks()[::-1] for column in keys.columns])
-    return keys.take(pa.array(np.sort(keys.num_rows - 1 - last)))
+    last = newest_rows([column[::-1] for column in keys.columns])
+    return keys.take(np.sort(len(keys) - 1 - last))
