@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,28 @@ def test_a_key_that_plain_lance_has_appended_once_more_is_named(tmp_path: Path) 
     table.maintenance.merge()
     assert table.get([1, 2]).to_pylist() == [{"id": 1, "n": 6}, {"id": 2, "n": 2}]
     assert table.maintenance.verify().errors == ()
+
+
+def test_a_look_up_of_a_missing_key_makes_few_calls(tmp_path: Path) -> None:
+    """They are what it takes its time for: it finds what it asks in memory."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+    table = weir.create(tmp_path, schema, primary_key="id", fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": 2 * number, "n": 1} for number in range(1_000)])
+    table.maintenance.merge()
+    with table.writer() as writer:
+        writer.upsert([{"id": 2 * number, "n": 2} for number in range(100)])
+    for _ in range(40):
+        assert not table.get([77], consistency="bounded(60000)").num_rows
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        table.get([77], consistency="bounded(60000)")
+    finally:
+        sys.setprofile(None)
+    assert calls < 150

@@ -169,8 +169,7 @@ class KeyPages:
 
     def _find(self, keys: Values) -> tuple[Offsets, RowAddresses]:
         """Find keys that ascend."""
-        matches = (_matches(segment, keys) for segment in self._segments)
-        found = [match for match in matches if match is not None]
+        found = [match for segment in self._segments if (match := _matches(segment, keys)) is not None]
         if not found:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64)
         if len(found) == 1:

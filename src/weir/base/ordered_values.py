@@ -54,7 +54,8 @@ def rows_with(values: Values, keys: Values) -> tuple[Offsets, Offsets]:
         return which, rows
     wanted = keys[which] if isinstance(keys, np.ndarray) else keys.take(pa.array(which))
     # Values of a key repeat where rows are there no more, and where the key has other columns.
-    if _are_at(values, rows + 1, wanted).any():
+    after = rows + 1
+    if (_are_at(values, after, wanted) & (after < len(values))).any():
         counts = places_of(values, wanted, "right") - rows
         ends = np.cumsum(counts)
         rows = np.repeat(rows - (ends - counts), counts) + np.arange(ends[-1])
@@ -63,17 +64,16 @@ def rows_with(values: Values, keys: Values) -> tuple[Offsets, Offsets]:
 
 
 def _are_at(values: Values, places: Offsets, wanted: Values) -> npt.NDArray[np.bool_]:
-    """Return whether values are at places among others; no place is behind the last by more than one."""
+    """Return whether values are at places among others; what is behind the last counts as the last."""
     if not len(values):
         return np.zeros(len(places), dtype=bool)
     found: npt.NDArray[np.bool_]
-    inside = places < len(values)
     if isinstance(values, np.ndarray):
         found = values.take(places, mode="clip") == wanted
     else:
         there = values.take(pa.array(np.minimum(places, len(values) - 1)))
         found = pc.equal(there, wanted).fill_null(False).to_numpy(zero_copy_only=False)
-    return found & inside
+    return found
 
 
 def in_ranges(first: Offsets, end: Offsets) -> list[int]:

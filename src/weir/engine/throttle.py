@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 __all__ = ["Throttle"]
@@ -37,17 +37,18 @@ class Throttle:
         self._counting = threading.Lock()
         self.rested = 0.0
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """Register a running read, for the length of a ``with`` block."""
+        return self
+
+    def __enter__(self) -> None:
         with self._counting:
             self._going_on += 1
-        try:
-            yield
-        finally:
-            self.last_foreground = time.monotonic()
-            with self._counting:
-                self._going_on -= 1
+
+    def __exit__(self, *raised: object) -> None:
+        self.last_foreground = time.monotonic()
+        with self._counting:
+            self._going_on -= 1
 
     def rest(self, worked: float, urgency: float = 0.0) -> None:
         """Rest after a piece of background work.

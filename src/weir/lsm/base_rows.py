@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from weir.base.key_pages import KeyPages, key_pages
 from weir.base.table import BaseTable
-from weir.lsm.damage import reading
+from weir.engine.cancellation import check_cancelled
+from weir.lsm.damage import name_failure
 from weir.lsm.keys import KeyMatcher, KeySet
 from weir.lsm.literals import key_filter
 
@@ -46,12 +47,16 @@ def base_rows_with_keys(
     """
     wanted = list(columns or ())
     base.refuse_damaged_deletions()
-    with reading(f"base table version {base.version}", base.uri):
+    check_cancelled()
+    try:
         if base.columns is None or not wanted:
             return _find(base, keys, wanted)
         made = base.columns.select(wanted)
         which, rows = _find(base, keys, made.source_names)
         return which, None if rows is None else made.table(rows, where=base.uri)
+    except BaseException as error:
+        name_failure(error, f"base table version {base.version}", base.uri)
+        raise
 
 
 def _find(base: BaseTable, keys: KeySet, wanted: list[str]) -> tuple[npt.NDArray[np.int64], pa.Table | None]:

@@ -14,7 +14,7 @@ from weir.errors import CorruptionError, FilterError, StorageError, WeirError
 from weir.indexing.library_message import library_message
 from weir.lsm.filters import is_of_a_filter, reason
 
-__all__ = ["reading"]
+__all__ = ["name_failure", "reading"]
 
 
 @contextmanager
@@ -44,32 +44,37 @@ def reading(what: str, where: str, condition: str | None = None) -> Iterator[Non
     check_cancelled()
     try:
         yield
-    except WeirError:
-        raise
     except BaseException as error:
-        said = library_message(error)
-        if condition is not None and is_of_a_filter(error):
-            raise FilterError(
-                f"the filter {condition!r} cannot be evaluated on every row: {reason(error)}",
-                where="filter",
-            ) from error
-        if (
-            isinstance(error, pa.ArrowException | ValueError | RuntimeError)
-            or is_panic(error)
-            or classify(error) is LibraryFailure.DAMAGED
-        ):
-            raise CorruptionError(
-                f"{what} cannot be read: {said}",
-                where=damaged_file(where),
-                hint="Its files are damaged: weir verify names them; restore them from a backup",
-            ) from error
-        if isinstance(error, LIBRARY_ERRORS):
-            if classify(error) is LibraryFailure.ABSENT:
-                raise CorruptionError(
-                    f"{what} lacks a file: {said}",
-                    where=where,
-                    hint="Read again if the version was cleaned up meanwhile; if files were deleted by "
-                    "hand, restore them",
-                ) from error
-            raise StorageError(f"{what} cannot be read: {said}", where=where, hint="Try again") from error
+        name_failure(error, what, where, condition)
         raise
+
+
+def name_failure(error: BaseException, what: str, where: str, condition: str | None = None) -> None:
+    """Raise the error of a read as :func:`reading` does, unless it has a name; for reads by the thousand."""
+    if isinstance(error, WeirError):
+        return
+    said = library_message(error)
+    if condition is not None and is_of_a_filter(error):
+        raise FilterError(
+            f"the filter {condition!r} cannot be evaluated on every row: {reason(error)}",
+            where="filter",
+        ) from error
+    if (
+        isinstance(error, pa.ArrowException | ValueError | RuntimeError)
+        or is_panic(error)
+        or classify(error) is LibraryFailure.DAMAGED
+    ):
+        raise CorruptionError(
+            f"{what} cannot be read: {said}",
+            where=damaged_file(where),
+            hint="Its files are damaged: weir verify names them; restore them from a backup",
+        ) from error
+    if isinstance(error, LIBRARY_ERRORS):
+        if classify(error) is LibraryFailure.ABSENT:
+            raise CorruptionError(
+                f"{what} lacks a file: {said}",
+                where=where,
+                hint="Read again if the version was cleaned up meanwhile; if files were deleted by "
+                "hand, restore them",
+            ) from error
+        raise StorageError(f"{what} cannot be read: {said}", where=where, hint="Try again") from error

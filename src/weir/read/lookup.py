@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +19,7 @@ from weir.lsm.newest import FreshSource
 from weir.schema.relabel import as_schema
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
+from weir.storage.interface import ObjectStore
 
 __all__ = ["KeyRouter", "get_rows"]
 
@@ -67,7 +67,8 @@ def get_rows(
 def _newest_rows(snapshot: ReadSnapshot, keys: KeySet, columns: Sequence[str], route: KeyRouter) -> pa.Table:
     base = snapshot.base
     asked = snapshot.once(_projection, tuple(columns))
-    settled = np.zeros(len(keys), dtype=bool)
+    count = len(keys)
+    settled = np.zeros(count, dtype=bool)
     reads: list[Callable[[], _Part]] = []
     for view, offsets in route(snapshot, keys):
         left = offsets
@@ -75,7 +76,7 @@ def _newest_rows(snapshot: ReadSnapshot, keys: KeySet, columns: Sequence[str], r
         for group in snapshot.shard_levels(view).key_groups:
             if not left.size:
                 break
-            wanted = keys if len(left) == len(keys) else keys.take(left)
+            wanted = keys if len(left) == count else keys.take(left)
             before = left
             for source, found, rows in group.newest(wanted):
                 if elsewhere is not None and elsewhere[before[found]].any():
@@ -85,11 +86,11 @@ def _newest_rows(snapshot: ReadSnapshot, keys: KeySet, columns: Sequence[str], r
                 if alive.any():
                     reads.append(partial(_read_source, source, rows[alive], before[found[alive]], asked))
                 left = before[~settled[before]]
-    left = np.flatnonzero(~settled)
+    (left,) = (~settled).nonzero()
     if left.size:
-        wanted = keys if len(left) == len(keys) else keys.take(left)
+        wanted = keys if len(left) == count else keys.take(left)
         reads.append(partial(_read_base, base, wanted, left, asked))
-    parts = [part for part in _parts(reads, base.store.executors.scans) if part.offsets.size]
+    parts = [part for part in _parts(reads, base.store) if part.offsets.size]
     return _together(parts, keys, asked) if parts else asked.nothing
 
 
@@ -187,11 +188,11 @@ def _read_base(base: BaseTable, keys: KeySet, offsets: Offsets, asked: _Projecti
     return _Part(offsets[which], rows)
 
 
-def _parts(reads: Sequence[Callable[[], _Part]], threads: Executor) -> list[_Part]:
+def _parts(reads: Sequence[Callable[[], _Part]], store: ObjectStore) -> list[_Part]:
     """Read every source: several concurrently, because each waits for the disk or the network."""
     if len(reads) == 1:
         return [reads[0]()]
-    return list(threads.map(lambda read: read(), reads))
+    return list(store.executors.scans.map(lambda read: read(), reads))
 
 
 def _together(parts: Sequence[_Part], keys: KeySet, asked: _Projection) -> pa.Table:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from weir.base.merge_guard import deletes_id, half_merged
@@ -64,6 +64,8 @@ MAX_SNAPSHOTS = 4
 """How many snapshots a read tries when garbage collection passes one after the other."""
 
 _MAX_ATTEMPTS = 8
+
+_UNKNOWN = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class ReadSnapshot:
     shards: tuple[ShardView, ...]
     instant: datetime | None = None
     dead_at: datetime | None = None
-    _known: dict[Hashable, object] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def shows(self, base: BaseTable, shards: tuple[ShardView, ...]) -> bool:
         """Whether it was made of these very objects, which is so while nothing has been written."""
@@ -182,10 +184,12 @@ class ReadSnapshot:
             A module-level function, which is the cache key together with the arguments. It returns a result
             derived from the snapshot and the arguments.
         """
-        key = (work_out, args, *named.items())
-        if key not in self._known:
-            self._known[key] = work_out(self, *args, **named)
-        return cast("Result", self._known[key])
+        key = (work_out, args, *named.items()) if named else (work_out, args)
+        found = self._known.get(key, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = self._known[key] = work_out(self, *args, **named)
+        known: Result = found
+        return known
 
     def shown_to(self, filter: str | None) -> ReadSnapshot:
         """Return the snapshot in which a filter meets no row on which it may fail.
@@ -317,14 +321,19 @@ class SnapshotReader:
             If garbage collection passed every snapshot while it was used.
         """
         for _ in range(MAX_SNAPSHOTS - 1):
-            with suppress(SnapshotExpiredError):
+            try:
                 return self._use(self.take(consistency), use)
+            except SnapshotExpiredError:
+                continue
         return self._use(self.take(consistency), use)
 
     def _use(self, snapshot: ReadSnapshot, use: Callable[[ReadSnapshot], Result]) -> Result:
-        with self.reading(snapshot):
+        try:
             snapshot.base.refuse_damaged_deletions()
             return use(snapshot)
+        except CorruptionError as error:
+            self._refuse_expired(snapshot, error)
+            raise
 
     @contextmanager
     def reading(self, snapshot: ReadSnapshot) -> Iterator[None]:
@@ -338,17 +347,21 @@ class SnapshotReader:
         try:
             yield
         except CorruptionError as error:
-            same = snapshot.base.latest().version == snapshot.base.version
-            if same and not self._is_of_another_history(snapshot):
-                raise
-            # Others need not try it as well.
-            self._latest = None
-            raise SnapshotExpiredError(
-                f"garbage collection has removed what version {snapshot.base.version} of the table was "
-                "being read from, or something is damaged",
-                where=error.where,
-                hint="Read again; if reads take that long, collect with a longer horizon or pin a snapshot",
-            ) from error
+            self._refuse_expired(snapshot, error)
+            raise
+
+    def _refuse_expired(self, snapshot: ReadSnapshot, error: CorruptionError) -> None:
+        same = snapshot.base.latest().version == snapshot.base.version
+        if same and not self._is_of_another_history(snapshot):
+            return
+        # Others need not try it as well.
+        self._latest = None
+        raise SnapshotExpiredError(
+            f"garbage collection has removed what version {snapshot.base.version} of the table was "
+            "being read from, or something is damaged",
+            where=error.where,
+            hint="Read again; if reads take that long, collect with a longer horizon or pin a snapshot",
+        ) from error
 
     def _is_of_another_history(self, snapshot: ReadSnapshot) -> bool:
         """Whether a backup was put in the place of the table, whose manifests are trusted for a while."""
@@ -412,9 +425,10 @@ class SnapshotReader:
     def _of_one_history(self, *, reload_manifests: bool = False) -> ReadSnapshot:
         """Return the newest snapshot; what was remembered is dropped if a backup was put in the place."""
         for _ in range(_MAX_ATTEMPTS):
-            with suppress(AnotherHistoryError):
+            try:
                 return self._current(reload_manifests=reload_manifests)
-            self._go_on_with(self._base.begin_anew())
+            except AnotherHistoryError:
+                self._go_on_with(self._base.begin_anew())
         raise self._keeps_changing()
 
     def _go_on_with(self, base: BaseTable) -> None:
@@ -491,10 +505,11 @@ class SnapshotReader:
         if files is None or base is not self._base or base.is_former:
             return None
         # There is a reader for every shard that was listed: one that has no view may get one unnoticed.
-        if len(snapshot.shards) != len(self._shards) or not all(
-            self._shards[view.shard_id].would_show(view) for view in snapshot.shards
-        ):
+        if len(snapshot.shards) != len(self._shards):
             return None
+        for view in snapshot.shards:
+            if not self._shards[view.shard_id].would_show(view):
+                return None
         return self._store.stamp(*snapshot.once(_logs), layout.MEM_WAL, *files)
 
     def _give_columns_of(self, base: BaseTable) -> None:
