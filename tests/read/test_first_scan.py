@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import lance
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 import weir
 from weir.engine.context import default_context
 from weir.errors import CorruptionError
+from weir.lsm import key_reads
+from weir.lsm.generation import Generation
 from weir.lsm.levels import ShardLevels
 from weir.read import begun_scan, planner
 from weir.read.begun_scan import BegunScan
@@ -144,6 +147,43 @@ def test_dead_rows_of_the_base_table_and_of_generations_are_found_at_the_same_ti
     layered.check(layered.first().scan(columns=["id", "n"]).to_table())
 
 
+def test_the_base_table_is_begun_once_no_thread_has_keys_left_to_take(
+    layered: Layered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = []
+    begin, read = BegunScan.begin, Generation.read_with_keys
+
+    def noted_begin(self: BegunScan) -> None:
+        happened.append("base")
+        begin(self)
+
+    def noted_read(self: Generation, columns: Sequence[str]) -> pa.Table | None:
+        happened.append("keys")
+        return read(self, columns)
+
+    monkeypatch.setattr(BegunScan, "begin", noted_begin)
+    monkeypatch.setattr(Generation, "read_with_keys", noted_read)
+    # Threads take the keys one by one.
+    monkeypatch.setattr(key_reads, "processors", lambda: 1)
+    layered.check(layered.first().scan(columns=["id", "n"]).to_table())
+    assert happened == ["keys"] * 3 + ["base"] * 2, "and those who take its rows are sure that it has begun"
+
+
+def test_keys_that_another_read_learns_meanwhile_leave_the_base_table_to_be_begun(
+    layered: Layered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = layered.first()
+
+    def others_first(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        layered.check(table.scan(columns=["id", "n"]).to_table())
+        return read_keys(*arguments)
+
+    read_keys = key_reads.read_keys
+    monkeypatch.setattr(planner, "read_keys", others_first)
+    layered.check(table.scan(columns=["id", "label", "n"]).to_table())
+
+
 @pytest.mark.parametrize("how", ["count", "batches", "filter", "limit", "explain"])
 def test_other_reads_begin_no_scan(layered: Layered, begun: list[BegunScan], how: str) -> None:
     table = layered.first()
@@ -220,6 +260,7 @@ def test_what_waits_is_bounded_until_it_is_taken(
     dataset = lance.write_dataset(rows, str(tmp_path / "rows"))
     with ThreadPoolExecutor(1) as threads:
         scan = BegunScan(dataset, ("n",), threads)
+        scan.begin()
         # The thread has nothing left to do, though nobody has taken anything.
         threads.submit(lambda: None).result(timeout=60)
         assert scan._read.qsize() == {0: 2, 100_000: 14}.get(most, 51)

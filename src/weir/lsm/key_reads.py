@@ -25,7 +25,10 @@ _SAMPLED_KEYS = 1_000
 
 
 def read_keys(
-    base: BaseTable, shards: Sequence[ShardLevels], columns: Sequence[str] | None = None
+    base: BaseTable,
+    shards: Sequence[ShardLevels],
+    columns: Sequence[str] | None = None,
+    then: Callable[[], object] | None = None,
 ) -> Mapping[Hashable, pa.Table]:
     """Read the keys of all generations of some shards, and open those of the base table, all at once.
 
@@ -39,6 +42,10 @@ def read_keys(
         The shards.
     columns : sequence of str, optional
         The columns of a scan, if all live rows are read next, those of the base table too.
+    then : callable, optional
+        Begins what is to be done beside, once a thread has no more keys to read: the few keys, which all else
+        waits for, would have to wait in turn for what the library does for it. Not called where nothing is
+        read beside anything.
 
     Returns
     -------
@@ -65,6 +72,8 @@ def read_keys(
     reads: list[Callable[[], object]] = [partial(read, one) for one in generations]
     if base.append_only is None and (not is_local or columns is None):
         reads.append(partial(_open_keys, base))
+    if then is not None:
+        reads.append(then)
     # From local disk, decoding takes the time.
     at_once = processors() if is_local else len(reads)
     for _ in concurrent_map(lambda read: read(), reads, is_local=False, engine=base.engine, at_once=at_once):

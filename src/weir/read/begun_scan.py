@@ -24,7 +24,7 @@ _MOST_WAITING_BYTES = 64 << 20
 
 
 class BegunScan:
-    """All rows of a dataset, which a thread begins to read. To be taken once, or ended.
+    """All rows of a dataset, which a thread begins to read when told to. To be taken once, or ended.
 
     Parameters
     ----------
@@ -39,11 +39,18 @@ class BegunScan:
     def __init__(self, dataset: lance.LanceDataset, columns: tuple[str, ...], threads: Executor) -> None:
         self._dataset = dataset
         self._columns = columns
+        self._threads = threads
+        self._is_begun = False
         self._read: SimpleQueue[pa.RecordBatch | Iterator[pa.RecordBatch] | BaseException] = SimpleQueue()
         self._is_taken = False
         self.is_ended = False
         """Whether nobody takes the rows any more."""
-        threads.submit(self._run)
+
+    def begin(self) -> None:
+        """Have a thread begin to read, unless one has begun."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._threads.submit(self._run)
 
     def _run(self) -> None:
         try:
@@ -63,6 +70,7 @@ class BegunScan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, as far as they have been read, and wait for the others."""
+        self.begin()
         self._is_taken = True
         while isinstance(batch := self._read.get(), pa.RecordBatch):
             yield batch

@@ -136,7 +136,7 @@ class ScanPlanner:
         shards = [snapshot.shard_levels(view) for view in kept]
         begun = self._begun(base, shards, asked)
         try:
-            tasks = self._tasks(snapshot, kept, shards, asked, pruned, is_begun=begun is not None)
+            tasks = self._tasks(snapshot, kept, shards, asked, pruned, begun)
         except BaseException:
             if begun is not None:
                 begun.end()
@@ -144,7 +144,7 @@ class ScanPlanner:
         return ScanPlan(asked.schema, tuple(tasks), tuple(pruned), limit, header, self.store, begun)
 
     def _begun(self, base: BaseTable, shards: Sequence[ShardLevels], asked: _Asked) -> BegunScan | None:
-        """Begin to read the base table, if it takes time to learn which of its rows are dead."""
+        """Return a scan of the base table to begin, if it takes time to learn which of its rows are dead."""
         if not (asked.is_plain and asked.purpose is Purpose.TABLE and asked.columns and base.store.is_local):
             return None
         if base.append_only is not None or not must_read_keys(shards) or not has_places(base.dataset):
@@ -158,12 +158,13 @@ class ScanPlanner:
         shards: Sequence[ShardLevels],
         asked: _Asked,
         pruned: list[Pruned],
-        *,
-        is_begun: bool,
+        begun: BegunScan | None,
     ) -> list[ScanTask]:
         """Return a task for each source, the base table first; what needs none goes to ``pruned``."""
         base = snapshot.base
-        along = read_keys(base, shards, asked.columns if asked.is_read else None)
+        along = read_keys(
+            base, shards, asked.columns if asked.is_read else None, None if begun is None else begun.begin
+        )
         # On an object store the key index is looked into where it is read anyway.
         is_known = base.store.is_local or any(shard.sources for shard in shards)
         with_base = not is_known or asked.can_match_base(base)
@@ -172,7 +173,7 @@ class ScanPlanner:
             if not with_base:
                 return None
             mask = snapshot.base_mask(tuple(kept))
-            if is_begun:
+            if begun is not None:
                 mask.places_in(base.dataset)
             return self._base_task(base, mask, asked)
 
@@ -196,7 +197,7 @@ class ScanPlanner:
             return tasks
 
         # Of a first read both take milliseconds, mostly in NumPy, which lets others run meanwhile.
-        first, others = ask_both(of_base, of_shards, is_local=not is_begun, engine=base.engine)
+        first, others = ask_both(of_base, of_shards, is_local=begun is None, engine=base.engine)
         if first is not None:
             return [first, *others]
         label = f"base table version {base.version}"
