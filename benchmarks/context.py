@@ -27,6 +27,8 @@ class SparkScale:
         Rows that are written or read at once.
     rounds : int
         Turns each contender gets.
+    merges : int
+        Merges of each session that are timed.
     warm_up : int
         Calls of every turn that are not timed: Spark compiles what it runs, and starts Python workers.
     """
@@ -36,12 +38,13 @@ class SparkScale:
     batches: int = 5
     bulk_rows: int = 2_000_000
     rounds: int = 2
+    merges: int = 3
     warm_up: int = 2
 
     @classmethod
     def trial(cls) -> SparkScale:
         """Return a size that runs in seconds, once Spark has started."""
-        return cls(2_000, (100,), batches=1, bulk_rows=2_000, rounds=1, warm_up=0)
+        return cls(2_000, (100,), batches=1, bulk_rows=2_000, rounds=1, merges=1, warm_up=0)
 
 
 @dataclass(frozen=True, slots=True)

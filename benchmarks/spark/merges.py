@@ -31,6 +31,8 @@ __all__ = ["run"]
 
 _LIBRARY, _DIVIDED = "merge_insert", "in-process"
 _WORKERS = {1: "one worker", 2: "two workers"}
+_TURNS = (1, 2, 2, 1)
+"""The workers of each session: in this order a machine that gets slower with time favours nobody."""
 _FACTOR = 1.5
 _SHARDS = 8
 _BASE_ROWS_PER_ROW = 5
@@ -54,18 +56,19 @@ _SCHEMA = pa.schema(
 
 
 def run(context: Context) -> Result:
-    """Measure one contender after the other: a session of Spark cannot change its workers."""
+    """Measure sessions one after the other: Spark cannot change the workers of one."""
     rows = context.scale.spark.bulk_rows
     bench = _Bench(context, rows)
     bench.make()
     for _ in range(context.scale.spark.rounds):
         for name, divided in ((_LIBRARY, False), (_DIVIDED, True)):
             bench.merge(name, ThreadRunner(), divided=divided)
-    for workers, name in _WORKERS.items():
+    for workers in _TURNS:
+        name = _WORKERS[workers]
         with _session(context.directory, workers, _WARM_UP_JOBS * context.scale.spark.warm_up) as runner:
             for _ in range(context.scale.spark.warm_up):
                 bench.merge(f"{name}, warming up", runner, divided=True, is_timed=False)
-            for _ in range(context.scale.spark.rounds):
+            for _ in range(context.scale.spark.merges):
                 bench.merge(name, runner, divided=True)
     taken = tuple(Measurement(name, tuple((one,) for one in found)) for name, found in bench.taken.items())
     return Result(
@@ -77,8 +80,9 @@ def run(context: Context) -> Result:
             "merge_insert: the library's, one commit after the other; in-process: divided into tasks for two "
             f"threads; workers: {_MASTER.format(workers='N')}, whose executors have one core each",
             "the merge with everything that belongs to it: extending the key index, publishing the shards",
-            f"before them, {_WARM_UP_JOBS * context.scale.spark.warm_up} jobs of empty tasks, as many for "
-            "each executor, and merges that are not timed: Java compiles what it runs",
+            f"sessions of {', '.join(map(str, _TURNS))} workers, one after the other",
+            f"before their merges, {_WARM_UP_JOBS * context.scale.spark.warm_up} jobs of empty tasks, as "
+            "many for each executor, and merges that are not timed: Java compiles what it runs",
             f"load {os.getloadavg()[0]:.1f} at the end",
         ),
         (
