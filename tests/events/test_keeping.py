@@ -25,13 +25,15 @@ from weir.engine.context import default_context
 from weir.errors import InputError, QueryError, SnapshotExpiredError, TableError
 from weir.events import materializations
 from weir.events import store as store_module
-from weir.events.catalog import Forgotten
+from weir.events.catalog import Catalog, Forgotten
+from weir.events.catalog_store import StoredCatalog
 from weir.events.clock import HybridClock, process_clock
 from weir.events.erasing import raised
 from weir.events.materialization_table import Kept, MaterializationTable
 from weir.events.materializations import Materialization
 from weir.events.query.parts import Fresh
 from weir.events.query.planner import plan_query
+from weir.events.saving import Saving
 from weir.events.store import EventStore
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import visible
@@ -464,6 +466,31 @@ def test_a_shown_query_is_planned_once_and_judged_when_it_is_read(
     assert shown.to_table().to_pylist() == [{"count": 0}]
     assert len(plans) == 1
     assert judged[0] > asked
+
+
+def test_what_is_shown_is_stored_once_nothing_is_left_to_be_done_for_the_answer(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.remember("all", "QUERY a COUNT")
+    done: list[str] = []
+    begin, read = Saving.begin, StoredCatalog.read
+
+    def begun(self: Saving, *arguments: Any) -> bool:
+        done.append("stored")
+        return begin(self, *arguments)
+
+    def looked_at(self: StoredCatalog) -> Catalog:
+        done.append("catalog")
+        return read(self)
+
+    monkeypatch.setattr(Saving, "begin", begun)
+    monkeypatch.setattr(StoredCatalog, "read", looked_at)
+    with store.writer() as writer:
+        writer.append("a", "c", {"n": 1})
+        done.clear()
+        assert store.show("all").to_table().to_pylist() == [{"count": 1}]
+    assert done.count("stored") == 1
+    assert done[-1] == "stored"
 
 
 def test_ids_are_above_what_was_shown(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:

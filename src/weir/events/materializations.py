@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -52,6 +52,7 @@ from weir.table.table import Table
 __all__ = [
     "Materialization",
     "MaterializationInfo",
+    "Shown",
     "check_remembered",
     "query_of",
     "remembered_as",
@@ -114,6 +115,25 @@ class MaterializationInfo:
     refreshes: int
     refreshed_events: int
     refresh_time: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The result of a materialisation, of which something may have to be stored.
+
+    Parameters
+    ----------
+    table : Table
+        The result.
+    save : callable
+        Stores what is new in it, and returns when that is done.
+    save_by : callable
+        Has it stored in the background.
+    """
+
+    table: pa.Table
+    save: Callable[[], None] = lambda: None
+    save_by: Callable[[Saving], None] = lambda _: None
 
 
 def query_of(text: str) -> tree.Query:
@@ -330,25 +350,29 @@ class Materialization:
 
     # --- Answering -------------------------------------------------------------------------------
 
-    def show(self, runner: QueryRunner | None = None, saving: Saving | None = None) -> pa.Table:
-        """Return the current result, and store what is new in it.
+    def refresh(self, runner: QueryRunner | None = None) -> None:
+        """Store what is new in the current result, if it is stored."""
+        if self.incremental:
+            self._show(self._stored.read(), runner).save()
+
+    def show(self, runner: QueryRunner | None = None) -> Shown:
+        """Return the current result, and what has to be stored of it.
 
         Parameters
         ----------
         runner : QueryRunner, optional
             Reads new events. Default: this process.
-        saving : Saving, optional
-            Stores it in the background. Default: it is stored before the result is returned.
         """
-        if not self.incremental:
-            if runner is None:
-                return run_query(self.plan, self._clock)
-            return run_query_by_parts(self.plan, self._clock, runner)
+        if self.incremental:
+            # It may begin with what this process has last stored, or is storing: more has come since, that is
+            # all.
+            return self._show(self._stored.last() or self._stored.read(), runner)
+        if runner is None:
+            return Shown(run_query(self.plan, self._clock))
+        return Shown(run_query_by_parts(self.plan, self._clock, runner))
+
+    def _show(self, kept: Kept, runner: QueryRunner | None) -> Shown:
         began = time.monotonic_ns()
-        # An answer may begin with what this process has last stored, or is storing: more has come since, that
-        # is all.
-        kept = None if saving is None else self._stored.last()
-        kept = kept or self._stored.read()
         before = kept.mark
         is_anew = before is None or self._is_stale(before)
         if is_anew:
@@ -368,34 +392,35 @@ class Materialization:
             whole = pa.concat_tables([kept.rows.cast(changed.schema), changed])
             whole, dropped = self._that_count(whole)
             answer = run_rows(self.plan, within_window(self.plan, self._frame(whole)), self._clock)
-        if is_anew or fresh.events:
-            mark = Mark(
-                fresh.cursor,
-                self._catalog.erasures,
-                self._floor,
-                now_micros(),
-                secrets.token_hex(8),
-                1 if before is None else before.refreshes + 1,
-                fresh.events,
-                (time.monotonic_ns() - began) // 1000,
-            )
-            rows = whole if is_anew else changed
-            if whole.num_columns and whole.column(0).num_chunks > _MOST_CHUNKS:
-                # Every answer has added one, and what is computed of them takes longer with each.
-                whole = whole.combine_chunks()
+        if not is_anew and not fresh.events:
+            return Shown(answer)
+        mark = Mark(
+            fresh.cursor,
+            self._catalog.erasures,
+            self._floor,
+            now_micros(),
+            secrets.token_hex(8),
+            1 if before is None else before.refreshes + 1,
+            fresh.events,
+            (time.monotonic_ns() - began) // 1000,
+        )
+        if whole.num_columns and whole.column(0).num_chunks > _MOST_CHUNKS:
+            # Every answer has added one, and what is computed of them takes longer with each.
+            whole = whole.combine_chunks()
+        rows = whole if is_anew else changed
 
-            def save() -> None:
-                if self._stored.save(before, mark, rows, dropped, anew=is_anew):
-                    self._stored.keep(Kept(whole, mark))
-                else:
-                    # Others store it too, or what it goes on from was not stored.
-                    self._stored.read()
-
-            if saving is None:
-                save()
-            elif saving.begin(self._stored.uri, save):
+        def save() -> None:
+            if self._stored.save(before, mark, rows, dropped, anew=is_anew):
                 self._stored.keep(Kept(whole, mark))
-        return answer
+            else:
+                # Others store it too, or what it goes on from was not stored.
+                self._stored.read()
+
+        def save_by(saving: Saving) -> None:
+            if saving.begin(self._stored.uri, save):
+                self._stored.keep(Kept(whole, mark))
+
+        return Shown(answer, save, save_by)
 
     def _fresh(self, after: Cursor, runner: QueryRunner | None) -> Fresh:
         if runner is not None:

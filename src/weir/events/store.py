@@ -63,6 +63,7 @@ from weir.events.materialization_table import Kept, drop_table, stored_tables
 from weir.events.materializations import (
     Materialization,
     MaterializationInfo,
+    Shown,
     check_remembered,
     query_of,
     remembered_as,
@@ -647,12 +648,18 @@ class EventStore:
         shown = self._materialization(name, catalog)
         explained = "what is stored, and what has come since" if shown.incremental else "run afresh"
 
-        def show(present: Catalog) -> pa.Table:
+        def show(present: Catalog) -> Shown:
             again = shown.later() if present is catalog else self._materialization(name, present)
-            return again.show(runner, self._saving)
+            return again.show(runner)
+
+        def run() -> pa.Table:
+            answer = self._read_with(self._catalog(True), show)
+            # Last, since of two threads that compute each waits for the other.
+            answer.save_by(self._saving)
+            return answer.table
 
         return Result(
-            lambda: self._read_with(self._catalog(True), show),
+            run,
             lambda: f"materialisation {name}: {explained}\n{explain_query(shown.plan)}",
             shown.plan.warnings,
         )
@@ -673,8 +680,7 @@ class EventStore:
         self._refuse_if_closed()
         materialization = self._materialization(name)
         self._saving.settle()
-        if materialization.incremental:
-            materialization.show(None if spark is None else _runner_on(spark))
+        materialization.refresh(None if spark is None else _runner_on(spark))
 
     def drop(self, name: str) -> None:
         """Drop a materialisation and its stored rows.
