@@ -889,3 +889,23 @@ def test_writing_costs_no_round_trip_for_the_lease(store: LocalStore, open_write
 def test_the_lease_is_on_disk_where_the_format_says(store: LocalStore, open_writer: OpenWriter) -> None:
     open_writer(store)
     assert (Path(store.uri) / "_mem_wal" / str(SHARD) / "lease.json").is_file()
+
+
+def test_a_check_beside_the_end_of_a_long_pause_meets_no_former_deadline(
+    take: Take, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no lock unless the lease is paused, so that has to be so until the deadline is there."""
+    paused = take()
+    paused.pause()
+    clock.pass_time(2 * TTL)
+    seen = []
+    hold_until = paused._hold_until
+
+    def hold_later(deadline: float) -> None:
+        seen.append(paused.is_paused)
+        hold_until(deadline)
+
+    monkeypatch.setattr(paused, "_hold_until", hold_later)
+    paused.check()
+    assert seen == [True]
+    assert not paused.is_paused

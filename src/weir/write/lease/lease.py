@@ -360,8 +360,9 @@ class ShardLease:
                 self._version = None
                 released_leases.add(self._held)
                 raise
-            self._is_paused = False
+            # The deadline first: a check on another thread must not compare the former one, and find it over.
             self._hold_until(deadline)
+            self._is_paused = False
 
     def _swap(self, successor: Lease) -> None:
         """Replace the stored lease, which must be ours, by ``successor``."""
