@@ -171,6 +171,47 @@ def test_the_first_write_to_a_table_that_was_dropped_makes_nothing(tmp_path: Pat
     assert not (tmp_path / "t" / "_mem_wal").exists()
 
 
+PLAIN = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
+"""Columns that a table made in the place of another one has in another order."""
+
+
+def made_of_forty(place: Path, columns: list[int], shard_by: weir.ShardBy) -> weir.Table:
+    schema = pa.schema([PLAIN.field(at) for at in columns])
+    table = weir.create(place, schema, primary_key="id", shard_by=shard_by, fsync=False)
+    with table.writer() as writer:
+        writer.upsert([{"id": n, "a": n, "b": -n} for n in range(40)])
+    return table
+
+
+def test_a_table_that_was_open_reads_another_one_in_its_place_by_its_shard_rule(tmp_path: Path) -> None:
+    open_before = made_of_forty(tmp_path / "t", [0, 1, 2], weir.bucket("id", 3))
+    weir.drop(tmp_path / "t")
+    made_of_forty(tmp_path / "t", [0, 1, 2], weir.bucket("id", 2))
+    # Both rules have the number 1.
+    assert open_before.get(list(range(40)), ["id"]).num_rows == 40
+    assert [open_before.scan(filter=f"id = {n}").count() for n in range(40)] == [1] * 40
+
+
+@pytest.mark.parametrize("shard_by", [weir.bucket("id", 3), weir.bucket("id", 2)])
+def test_a_writer_that_was_open_does_not_write_to_another_table_in_its_place(
+    tmp_path: Path, shard_by: weir.ShardBy
+) -> None:
+    place = tmp_path / "t"
+    open_before = weir.create(place, PLAIN, primary_key="id", shard_by=weir.bucket("id", 3), fsync=False)
+    rows = [{"id": n, "a": 1, "b": 2} for n in range(40)]
+    with open_before.writer() as writer:
+        weir.drop(place)
+        present = made_of_forty(place, [0, 2, 1], shard_by)
+        before = present.scan().to_table().sort_by("id")
+        with pytest.raises(FencedError, match="another table was put in the place"):
+            writer.upsert(rows)
+        assert present.scan().to_table().sort_by("id").equals(before)
+    # What it makes from now on is for the table that is there.
+    open_before.upsert(rows)
+    found = weir.open(place).scan().to_table().sort_by("id").select(["id", "a", "b"])
+    assert found.to_pylist() == rows
+
+
 def test_a_table_that_is_written_is_dropped_only_when_told_to(tmp_path: Path) -> None:
     table = make(str(tmp_path / "t"))
     writer = table.writer(lease_ttl=1.0, takeover=True)

@@ -36,6 +36,7 @@ from weir.engine.concurrent_map import Wave, ask_both
 from weir.engine.context import EngineContext
 from weir.errors import (
     CorruptionError,
+    FencedError,
     FirstIndexError,
     ObjectNotFoundError,
     SchemaError,
@@ -762,6 +763,21 @@ class BaseTable:
             except ObjectNotFoundError:
                 return  # cleaned up
         raise restored_meanwhile(self.uri, self.version)
+
+    def refuse_replaced(self, newer: BaseTable) -> None:
+        """Make sure that a writer that was opened for this version writes to no other table. No request.
+
+        Raises
+        ------
+        FencedError
+            Since then the table of ``newer`` has come in its place.
+        """
+        if newer.identity != self.identity:
+            raise FencedError(
+                "since the writer was opened, another table was put in the place of the table",
+                where=self.uri,
+                hint="This write was not accepted; open a new writer to continue",
+            )
 
     def at_version(self, version: int, identity: bytes = b"") -> BaseTable:
         """Return the table as it was at another version.

@@ -40,16 +40,23 @@ class OpenTable:
         """Make this the table with a base table."""
         self._bound_to = base.identity
         self._sharding = TableSharding.of(self.store, base)
-        catalog = self._sharding.catalog
-        shards = ShardChoice(base, self._sharding.spec, self._sharding.router, catalog.values_of)
-        self.reader = TableReader(self.store, base, shards)
+        self.reader = TableReader(self.store, base, ShardChoice(self._sharding_of))
 
     @property
     def sharding(self) -> TableSharding:
         """The rule by which the newest version that has been seen is sharded."""
         base = self.base
-        if newest_spec(base).spec_id != self._sharding.spec.spec_id:
+        if self._sharding_of(base).spec.spec_id != newest_spec(base).spec_id:
             self._bind(base)
+        return self._sharding
+
+    def _sharding_of(self, base: BaseTable) -> TableSharding:
+        """Return the sharding of the table that a version is of.
+
+        Once a backup or a new table was put in its place, a rule may be another one of the same number.
+        """
+        if base.namespace != self._sharding.base.namespace:
+            self._sharding = TableSharding.of(self.store, base)
         return self._sharding
 
     @property
@@ -60,6 +67,9 @@ class OpenTable:
     def make_own(self) -> None:
         """Make the table independent before it is written, if it is a clone of another one."""
         refuse_forked()
+        if self.base.is_former:
+            # A writer may have found out that there is another table in the place.
+            self.reader.snapshots.follow()
         own = of_its_own(self.base)
         # Another process may have made it independent, and a read have followed.
         if own.identity != self._bound_to:

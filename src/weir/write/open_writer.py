@@ -13,7 +13,7 @@ from weir.base.writer_defaults import recorded_options
 from weir.config import WriterOptions
 from weir.engine.logs import get_logger
 from weir.errors import OptionError, ShardingError
-from weir.format.resharding import is_resharding, newest_spec_id
+from weir.format.resharding import is_resharding
 from weir.format.sorted_rows import can_be_sorted_by
 from weir.sharding.router import Router
 from weir.storage.interface import ObjectStore
@@ -24,7 +24,7 @@ from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.routed_writes import WriterParts
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_pool import ShardPool
-from weir.write.table_sharding import TableSharding
+from weir.write.table_sharding import TableSharding, newest_spec
 from weir.write.table_writer import DeleteAppended, FindRows, TableWriter
 
 __all__ = ["open_writer"]
@@ -132,8 +132,10 @@ def _parts(
         )
 
     def is_resharded() -> bool:
-        details = columns.newest().base.details
-        return newest_spec_id(details) != spec.spec_id or is_resharding(details)
+        newest = columns.newest().base
+        base.refuse_replaced(newest)
+        # A backup may have another rule of this number.
+        return newest_spec(newest) != spec or is_resharding(newest.details)
 
     shards = ShardPool(
         sharding.catalog.resolve,

@@ -101,6 +101,8 @@ class ShardCatalog:
             If the rows of a shard contradict each other.
         TableNotFoundError
             If there would be a new shard, and the table has been dropped.
+        FencedError
+            If there would be a new shard, and another table has come in its place.
         """
         resolved = {values: self._ids.of_values(values) for values in wanted}
         found: dict[ShardValues, list[UUID]] = {values: [] for values in wanted}
@@ -114,8 +116,10 @@ class ShardCatalog:
                 if held in found:
                     found[held].append(shard)
         if not is_table_there and not all(found.values()):
-            # The table may have been dropped, and then a new shard would be all there is.
-            self._base = self._base.latest()
+            # The table may have been dropped, and then a new shard would be all there is; or replaced.
+            newest = self._base.latest()
+            self._base.refuse_replaced(newest)
+            self._base = newest
         for values, shards in found.items():
             if len(shards) > 1:
                 # Those that were joined with another one are sealed.

@@ -19,6 +19,8 @@ class TableSharding:
 
     Parameters
     ----------
+    base : BaseTable
+        The version that it was made of.
     spec : ShardSpec
         The spec that new shards are made with: the newest.
     router : Router
@@ -27,6 +29,7 @@ class TableSharding:
         Finds the shard of some shard values.
     """
 
+    base: BaseTable
     spec: ShardSpec
     router: Router
     catalog: ShardCatalog
@@ -36,7 +39,7 @@ class TableSharding:
         """Return the sharding of a table."""
         spec = newest_spec(base)
         router = Router(spec, base.schema, base.columns_of(spec))
-        return cls(spec, router, ShardCatalog(store, base, router, spec))
+        return cls(base, spec, router, ShardCatalog(store, base, router, spec))
 
 
 def newest_spec(base: BaseTable) -> ShardSpec:
