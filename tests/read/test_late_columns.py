@@ -150,6 +150,21 @@ def test_columns_with_dead_rows_large_ones_and_those_of_many_fragments_are_not_k
     assert looked_up.of_queries(merged, 3) == ["text"] * 3
 
 
+def test_a_column_is_not_kept_whose_other_rows_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was looked up does not show it."""
+    table = weir.create(tmp_path / "t", SCHEMA, primary_key="id", fsync=False, maintenance="off")
+    with table.writer() as writer:
+        writer.upsert(
+            [{**row, "text": "x" * (n * 7 % 101 // 40 * 1_000)} for n, row in enumerate(rows(range(300), 7))]
+        )
+    table.maintenance.merge()
+    monkeypatch.setattr(kept_columns, "_LARGEST_BYTES", 50_000)
+    looked_up = LookUps(monkeypatch)
+    assert looked_up.of_queries(table, 4) == ["text"] * 4
+
+
 def test_a_column_kept_is_not_another_of_its_name(merged: weir.Table) -> None:
     for _ in range(3):
         assert low_of(merged).equals(expected_of(merged))

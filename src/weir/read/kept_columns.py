@@ -81,13 +81,18 @@ class KeptColumns:
         due = (name for name, held in parts.items() if None in held and self._is_due(name, held))
         # One at a time, so that no answer waits for all of them.
         for name in islice(due, 1):
-            for at, (key, fragment) in enumerate(zip(self._keys(name), self._fragments, strict=True)):
-                if parts[name][at] is None:
-                    rows = fragment.scanner(columns=[name], batch_size=BATCH_ROWS).to_table()
-                    parts[name][at] = whole = rows.column(0).combine_chunks()
-                    cache.put(key, whole, whole.nbytes)
             # Should it have to leave, it is looked up as often before it is read again.
             cache.discard([self._key_of_use(name)])
+            left = self._most_bytes - sum(one.nbytes for one in parts[name] if one is not None)
+            for at, (key, fragment) in enumerate(zip(self._keys(name), self._fragments, strict=True)):
+                if parts[name][at] is not None:
+                    continue
+                whole = self._read(fragment, name, left)
+                if whole is None:
+                    break
+                parts[name][at] = whole
+                left -= whole.nbytes
+                cache.put(key, whole, whole.nbytes)
         return {name: pa.chunked_array(held) for name, held in parts.items() if None not in held}
 
     def rows_of(self, kept: Mapping[str, pa.ChunkedArray], row_ids: npt.NDArray[np.int64]) -> pa.Table:
@@ -111,6 +116,18 @@ class KeptColumns:
                 now = _LookedUp(known.rows + len(column), known.nbytes + column.nbytes)
                 cache.put(self._key_of_use(name), now, 0)
 
+    def _read(self, fragment: lance.LanceFragment, name: str, most_bytes: int) -> pa.Array | None:
+        """Return a column of a fragment; None if it has more bytes, since other rows are larger."""
+        found, nbytes, rows = [], 0, 0
+        for batch in fragment.scanner(columns=[name], batch_size=BATCH_ROWS).to_batches():
+            found.append(batch.column(0))
+            nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
+            if nbytes > most_bytes:
+                # What the rows are like is known better now.
+                self.source.engine.cache.put(self._key_of_use(name), _LookedUp(rows, nbytes), 0)
+                return None
+        return pa.chunked_array(found, self._types[name]).combine_chunks()
+
     def _is_due(self, name: str, held: Sequence[pa.Array | None]) -> bool:
         cache = self.source.engine.cache
         known = cache.get(self._key_of_use(name))
@@ -121,7 +138,11 @@ class KeptColumns:
         if known.rows * _SCANNED_FOR_ONE < unread:
             return False
         size: int = known.nbytes * sum(rows) // known.rows
-        return size <= min(_LARGEST_BYTES, cache.budget // _PARTS_OF_CACHE)
+        return size <= self._most_bytes
+
+    @property
+    def _most_bytes(self) -> int:
+        return min(_LARGEST_BYTES, self.source.engine.cache.budget // _PARTS_OF_CACHE)
 
     def _is_plain(self, name: str) -> bool:
         """Whether a column is a field, and looked up as it is scanned."""
