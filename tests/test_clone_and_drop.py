@@ -16,6 +16,7 @@ import weir
 from tests.storage.s3 import S3Endpoint, s3_endpoint
 from weir.engine import failpoint
 from weir.errors import (
+    ConflictError,
     FencedError,
     InputError,
     LeaseHeldError,
@@ -190,6 +191,22 @@ def test_a_table_that_was_open_reads_another_one_in_its_place_by_its_shard_rule(
     # Both rules have the number 1.
     assert open_before.get(list(range(40)), ["id"]).num_rows == 40
     assert [open_before.scan(filter=f"id = {n}").count() for n in range(40)] == [1] * 40
+
+
+def test_keys_are_not_looked_up_in_a_table_in_the_place_that_has_another_key(tmp_path: Path) -> None:
+    rows = [{"id": n, "a": -n, "b": n} for n in range(40)]
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("id", "a", "b")])
+    made: list[weir.Table] = []
+    for key in (["id", "a"], ["a", "id"]):
+        if made:
+            weir.drop(tmp_path / "t")
+        made.append(weir.create(tmp_path / "t", schema, primary_key=key, fsync=False))
+        with made[-1].writer() as writer:
+            writer.upsert(rows)
+    keys = pa.Table.from_pylist(rows).select(["a", "id"])
+    with pytest.raises(ConflictError, match="another key"):
+        made[0].get(keys)
+    assert made[0].get(keys).num_rows == 40
 
 
 @pytest.mark.parametrize("shard_by", [weir.bucket("id", 3), weir.bucket("id", 2)])

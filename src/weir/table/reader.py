@@ -20,7 +20,7 @@ from weir.changes.feed import FeedSource
 from weir.changes.range import ChangeSource
 from weir.engine import forked
 from weir.engine.forked import refuse_forked
-from weir.errors import CorruptionError, InputError, OptionError
+from weir.errors import ConflictError, CorruptionError, InputError, OptionError
 from weir.format.newest import newest_rows
 from weir.format.shard_manifest import ShardManifest
 from weir.format.snapshot_token import SnapshotToken
@@ -264,6 +264,12 @@ class TableReader:
         def found(snapshot: ReadSnapshot) -> pa.Table:
             if snapshot.base.schema is not checked:
                 check_asked(snapshot.base.schema, columns, None)
+            if snapshot.base.namespace != base.namespace and _key_of(snapshot.base) != _key_of(base):
+                raise ConflictError(
+                    "another table with another key was put in the place of the table",
+                    where=base.uri,
+                    hint="Look the keys up again",
+                )
             names = snapshot.base.schema.names if columns is None else list(columns)
             return get_rows(snapshot, wanted, names, self._shards.for_keys)
 
@@ -375,3 +381,7 @@ def _distinct(keys: KeySet) -> KeySet:
         return keys
     last = newest_rows([column[::-1] for column in keys.columns])
     return keys.take(np.sort(len(keys) - 1 - last))
+
+
+def _key_of(base: BaseTable) -> list[tuple[str, pa.DataType]]:
+    return [(name, base.schema.field(name).type) for name in base.primary_key]
