@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from weir.engine.stop_signals import STOP_SIGNALS, handle_stop_signals, stop_when_asked
+
+
+@pytest.fixture(autouse=True)
+def interrupts() -> Iterator[None]:
+    """As in a terminal: what a script starts in the background ignores SIGINT, and so does its Python."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def send(number: int) -> None:
