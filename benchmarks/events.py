@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,6 +14,7 @@ import pyarrow as pa
 import weir
 from benchmarks.context import Context, Result
 from benchmarks.harness import Case, Contender, Sense, Target, measure
+from benchmarks.sqlite import insert, open_durable
 from weir.demo.typed_events import event_types, loaded, typed_batches
 from weir.events import EventStore
 
@@ -24,6 +23,12 @@ __all__ = ["Batch", "created", "run"]
 _WEIR, _SQLITE, _DUCKDB = "weir events", "SQLite", "DuckDB over Parquet"
 _SHOW, _QUERY = "weir, SHOW", "weir, the query"
 _THREADS = 16
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS events (event_id INTEGER PRIMARY KEY, event_type TEXT, context_id TEXT, "
+    "timestamp INTEGER, payload TEXT)",
+    "CREATE INDEX IF NOT EXISTS of_context ON events (context_id)",
+)
+_ROW = "INSERT INTO events (event_type, context_id, timestamp, payload) VALUES (?, ?, ?, ?)"
 _TRIAL_FLIGHTS = 3_000
 _INGESTED = 20
 _DELAYS = "QUERY departed COUNT, TOTAL delay, AVG delay, MIN delay, MAX delay PER day BY carrier"
@@ -104,8 +109,8 @@ def _ingest(context: Context, place: Path, batches: list[Batch]) -> Iterator[Cas
     @contextmanager
     def theirs() -> Iterator[Callable[[], object]]:
         turn = itertools.cycle([_as_rows(batch) for batch in few])
-        connection = _sqlite(place / f"sqlite-{next(numbers)}.db")
-        yield lambda: _insert(connection, next(turn))
+        connection = open_durable(place / f"sqlite-{next(numbers)}.db", *_TABLE)
+        yield lambda: insert(connection, _ROW, next(turn))
         connection.close()
 
     context.say("events: batches")
@@ -134,10 +139,10 @@ def _ingest(context: Context, place: Path, batches: list[Batch]) -> Iterator[Cas
     @contextmanager
     def their_threads() -> Iterator[Callable[[], object]]:
         path = place / f"sqlite-{next(numbers)}.db"
-        connections = [_sqlite(path) for _ in range(_THREADS)]
+        connections = [open_durable(path, *_TABLE) for _ in range(_THREADS)]
         row = [("cancelled", "aircraft", 0, '{"flight": "1", "carrier": "UA", "origin": "EWR"}')]
         with ThreadPoolExecutor(_THREADS) as pool:
-            yield lambda: list(pool.map(lambda one: _insert(one, row), connections))
+            yield lambda: list(pool.map(lambda one: insert(one, _ROW, row), connections))
         for one in connections:
             one.close()
 
@@ -149,26 +154,6 @@ def _ingest(context: Context, place: Path, batches: list[Batch]) -> Iterator[Cas
         (Target(_WEIR, Sense.FASTER, 1.5, (_SQLITE,)),),
         rows_per_call=_THREADS,
     )
-
-
-def _sqlite(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, check_same_thread=False, timeout=60, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS events (event_id INTEGER PRIMARY KEY, event_type TEXT, context_id TEXT, "
-        "timestamp INTEGER, payload TEXT)"
-    )
-    connection.execute("CREATE INDEX IF NOT EXISTS of_context ON events (context_id)")
-    return connection
-
-
-def _insert(connection: sqlite3.Connection, rows: list[Any]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(
-        "INSERT INTO events (event_type, context_id, timestamp, payload) VALUES (?, ?, ?, ?)", rows
-    )
-    connection.execute("COMMIT")
 
 
 def _as_rows(batch: Batch) -> list[tuple[str, str, int, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +21,7 @@ from benchmarks.context import Context, Result
 from benchmarks.disk import release
 from benchmarks.harness import Case, Contender, Sense, Target, measure
 from benchmarks.samples import SCHEMA, SampleRows
+from benchmarks.sqlite import insert, open_durable
 
 __all__ = ["run"]
 
@@ -111,8 +111,8 @@ def run(context: Context) -> Result:
             "returns (Weir's default)",
             "pylance: mem_wal_writer with durable_write on (its default), which calls no fsync on local "
             "disk; the interval is max_wal_flush_interval_ms, and the best one is the reference",
-            f"{_FILE}: a new file with the rows as an Arrow IPC stream, which is what a put of either leaves "
-            f"behind, written by nobody's engine; {_FILE_FSYNC}: file and directory are fsynced",
+            f"{_FILE}: the rows as an Arrow IPC stream in a new file, as a put of either leaves them, and "
+            f"nothing else; {_FILE_FSYNC}: file and directory are fsynced",
             f"{_SQLITE}: one transaction of INSERTs, journal_mode WAL, synchronous FULL",
             "all: 128-dim float32 vectors, int64 id, text of about 10 bytes; Arrow tables as input; "
             "new keys in every put; an empty table; a new shard in every round",
@@ -231,21 +231,13 @@ def _as_stream(rows: pa.Table) -> pa.Buffer:
 
 @contextmanager
 def _sqlite_writer(path: Path) -> Iterator[_Put]:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, vector BLOB, label TEXT)")
-
-    def put(rows: list[tuple[int, bytes, str]]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", rows)
-        connection.execute("COMMIT")
-
-    yield put
+    connection = open_durable(path, "CREATE TABLE rows (id INTEGER PRIMARY KEY, vector BLOB, label TEXT)")
+    yield partial(insert, connection, "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)")
     connection.close()
 
 
 def _as_sqlite_rows(rows: pa.Table) -> list[tuple[int, bytes, str]]:
+    """Return rows as SQLite takes them: made outside the timing, as Weir's Arrow tables are."""
     vectors = rows["vector"].combine_chunks().flatten().to_numpy().reshape(rows.num_rows, -1)
     return list(
         zip(
@@ -263,7 +255,7 @@ def _shards(place: _Place, puts: _Puts) -> dict[str, _NewShard]:
 
 
 def _without_engine(place: _Place, batches: Sequence[pa.Table]) -> Iterator[Contender]:
-    """Return what shows how much of a put is the disk, each with the rows in a form of its own."""
+    """Yield plain files and SQLite, with the rows as each writes them: what the disk takes of a put."""
     streams = [_as_stream(rows) for rows in batches]
     for who, fsync in ((_FILE, False), (_FILE_FSYNC, True)):
         yield Contender(who, partial(_put_by_put, streams, partial(place.file_directory, fsync=fsync)))

@@ -161,7 +161,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
         if base is not kind and base not in _SHOWN_BASES:
             continue
         for name, member in vars(base).items():
-            if name.startswith("_") or name in seen or (kind is namespaces.Namespace and name in _OF_SERVICE):
+            if name.startswith("_") or name in seen or name in _HIDDEN.get(kind, ()):
                 continue
             if inspect.isfunction(member) or isinstance(member, (property, classmethod)):
                 seen.add(name)
@@ -169,6 +169,10 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 _SHOWN_BASES = (RowResult,)
+# What returns the table below a namespace, for the service.
+_HIDDEN: dict[type, tuple[str, ...]] = {
+    namespaces.Namespace: ("opened", "find", "create", "change", "last_opened")
+}
 
 
 def _class(kind: type, level: str = "##", *, is_called: bool = False, methods: bool = True) -> str:
@@ -279,20 +283,15 @@ def _event_store() -> str:
     )
 
 
-_OF_SERVICE = frozenset({"opened", "find", "create", "change", "last_opened"})
-"""What a namespace has for the service: they return the table below it."""
-
-
 def _namespaces() -> str:
-    shown = (getattr(namespaces, name) for name in sorted(namespaces.__all__))
-    calls, kinds = [namespaces.open], [namespaces.Namespaces, namespaces.Namespace]
-    for one in shown:
-        if one not in (*calls, *kinds):
-            (kinds if inspect.isclass(one) else calls).append(one)
+    first = ["open", "Namespaces", "Namespace"]
+    names = [*first, *(name for name in sorted(namespaces.__all__) if name not in first)]
+    shown = [getattr(namespaces, name) for name in names]
+    functions = [one for one in shown if not inspect.isclass(one)]
     return "\n\n".join(
         [
-            *(_function(f"weir.namespaces.{one.__name__}", one, "##") for one in calls if callable(one)),
-            *map(_class, kinds),
+            *(_function(f"weir.namespaces.{one.__name__}", one, "##") for one in functions),
+            *(_class(one) for one in shown if inspect.isclass(one)),
         ]
     )
 

@@ -160,7 +160,7 @@ class ShardReader:
 
     def would_show(self, view: ShardView) -> bool:
         """Whether it shows that very view if there is no other entry in the log."""
-        return view is self._shown and time.monotonic() - self._manifest_read_at <= self._trusted_seconds
+        return view is self._shown and not self._is_stale(time.monotonic())
 
     def _is_stale(self, now: float) -> bool:
         return now - self._manifest_read_at > self._trusted_seconds

@@ -46,18 +46,22 @@ class OpenTable:
     def sharding(self) -> TableSharding:
         """The rule by which the newest version that has been seen is sharded."""
         base = self.base
-        if self._sharding_of(base).spec.spec_id != newest_spec(base).spec_id:
-            self._bind(base)
-        return self._sharding
+        # Held, since a read of a former table on another thread may replace what is remembered.
+        sharding = self._sharding_of(base)
+        if sharding.spec.spec_id == newest_spec(base).spec_id:
+            return sharding
+        self._bind(base)
+        return self._sharding_of(base)
 
     def _sharding_of(self, base: BaseTable) -> TableSharding:
         """Return the sharding of the table that a version is of.
 
         Once a backup or a new table was put in its place, a rule may be another one of the same number.
         """
-        if base.namespace != self._sharding.base.namespace:
-            self._sharding = TableSharding.of(self.store, base)
-        return self._sharding
+        sharding = self._sharding
+        if base.namespace != sharding.base.namespace:
+            self._sharding = sharding = TableSharding.of(self.store, base)
+        return sharding
 
     @property
     def base(self) -> BaseTable:
