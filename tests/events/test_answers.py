@@ -14,7 +14,7 @@ from weir.errors import InputError, OptionError, QueryError, TableError
 from weir.events.durations import parse_duration
 from weir.events.result import Result
 from weir.events.store import EventStore
-from weir.read.scan import Scan
+from weir.table.reader import TableReader
 from weir.table.table import Table
 
 FIELDS: dict[str, Any] = {"n": "int | null", "side": "string | null"}
@@ -93,16 +93,20 @@ def test_an_answer_knows_of_the_types_of_all_that_it_reads(
     with weir.events.open(store.path) as other:
         scan = Table.scan
 
-        def late(table: Table, *arguments: Any, **options: Any) -> Scan:
-            monkeypatch.undo()
-            other.define("order", {"n": "float | null", "side": "string | null", "note": "string | null"})
-            other.define("refund", {"n": "int", "why": "string"})
-            with other.writer(hold=False) as writer:
-                writer.append("order", "u", {"n": 2.5, "side": "left", "note": "new"})
-                writer.append("refund", "u", {"n": 7, "why": "broken"})
-            return scan(table, *arguments, **options)
+        def late(read: Callable[..., Any]) -> Callable[..., Any]:
+            def read_late(*arguments: Any, **options: Any) -> Any:
+                monkeypatch.undo()
+                other.define("order", {"n": "float | null", "side": "string | null", "note": "string | null"})
+                other.define("refund", {"n": "int", "why": "string"})
+                with other.writer(hold=False) as writer:
+                    writer.append("order", "u", {"n": 2.5, "side": "left", "note": "new"})
+                    writer.append("refund", "u", {"n": 7, "why": "broken"})
+                return read(*arguments, **options)
 
-        monkeypatch.setattr(Table, "scan", late)
+            return read_late
+
+        monkeypatch.setattr(Table, "scan", late(scan))
+        monkeypatch.setattr(TableReader, "rows_after", late(TableReader.rows_after))
         found = READS[read](store, tmp_path / "first")
         assert Table.scan is scan
         with weir.events.open(store.path) as afresh:

@@ -28,15 +28,18 @@ from weir.events import store as store_module
 from weir.events.catalog import Catalog, Forgotten
 from weir.events.catalog_store import StoredCatalog
 from weir.events.clock import HybridClock, process_clock
+from weir.events.cursors import Cursor
 from weir.events.erasing import raised
 from weir.events.materialization_table import Kept, MaterializationTable
 from weir.events.materializations import Materialization
 from weir.events.query.parts import Fresh
 from weir.events.query.planner import plan_query
+from weir.events.query.reading import StepsRead
 from weir.events.saving import Saving
 from weir.events.store import EventStore
 from weir.events.subscriptions import Subscription
 from weir.events.visibility import visible
+from weir.read.scan import Scan
 from weir.table.maintenance import TableMaintenance
 from weir.table.table import Table
 
@@ -626,6 +629,47 @@ def test_who_else_shows_is_noticed(store: EventStore) -> None:
             store.show("all")
         other.remember("all", "QUERY a COUNT")
         assert store.show("all").to_table().to_pylist() == [{"count": 4}]
+
+
+def test_a_show_after_new_events_reads_the_log_alone_while_they_are_in_it(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.remember("all", "QUERY a COUNT BY g")
+    scanned: list[Cursor | None] = []
+    scan = StepsRead.scan
+
+    def noted(self: StepsRead, after: Cursor | None = None, **options: Any) -> Scan:
+        scanned.append(after)
+        return scan(self, after, **options)
+
+    monkeypatch.setattr(StepsRead, "scan", noted)
+    scans: list[int] = []
+    with store.writer() as writer:
+
+        def shown(kind: str, times: int = 1) -> None:
+            for _ in range(times):
+                writer.append(kind, f"c{len(scans) % 3}", {"n": len(scans)})
+                scanned.clear()
+                found = store.show("all").to_table().to_pylist()
+                store._saving.settle()
+                scans.append(len(scanned))
+                assert found == store.execute("QUERY a COUNT BY g").to_table().to_pylist()
+
+        shown("a", 5)
+        assert scans[1:] == [0] * 4
+        # Events of others, of which nothing is stored, are not met again and again either.
+        shown("b", 3)
+        assert scans[5:] == [0] * 3
+        writer.flush()
+        store.maintain()
+        shown("b", 3)
+        shown("a", 2)
+        # Once, since the log need not have all of them any more.
+        assert scans[8:] == [1, 0, 0, 0, 0]
+        store.forget("c1")
+        shown("a", 2)
+        # What is stored may have events of the context: it begins anew.
+        assert scans[13:] == [1, 0]
 
 
 def test_who_shows_need_not_wait_for_what_is_being_stored(

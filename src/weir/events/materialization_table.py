@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from weir.errors import LeaseHeldError, TableExistsError, TableNotFoundError, WriterError
 from weir.events.cursors import Cursor
+from weir.read.read_end import ReadEnd
 from weir.storage.interface import ObjectStore
 from weir.table.lifecycle import create, drop, open
 from weir.table.table import Table
@@ -77,10 +78,21 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The stored state: rows, and how far they go."""
+    """The stored state: rows, and how far they go.
+
+    Parameters
+    ----------
+    rows : Table
+        The rows.
+    mark : Mark or None
+        How far they go; None if nothing is stored.
+    end : ReadEnd, optional
+        How far the read of the events came that they follow from, if this process has made it.
+    """
 
     rows: pa.Table
     mark: Mark | None
+    end: ReadEnd | None = None
 
 
 class MaterializationTable:

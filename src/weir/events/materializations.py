@@ -46,6 +46,7 @@ from weir.events.query.state_columns import state_schema
 from weir.events.query.states import added_states, of_states
 from weir.events.saving import Saving
 from weir.events.visibility import filter_text, instant, is_readable_instant
+from weir.read.read_end import ReadEnd
 from weir.storage.interface import ObjectStore
 from weir.table.table import Table
 
@@ -377,7 +378,7 @@ class Materialization:
         is_anew = before is None or self._is_stale(before)
         if is_anew:
             kept = Kept(kept.rows.slice(0, 0), before)
-        fresh = self._fresh(Cursor() if before is None or is_anew else before.cursor, runner)
+        fresh = self._fresh(Cursor() if before is None or is_anew else before.cursor, kept.end, runner)
         if fresh.cursor.seen:
             self._clock.observe(max(fresh.cursor.seen.values()))
         if self.plan.grouping is not None:
@@ -393,6 +394,9 @@ class Materialization:
             whole, dropped = self._that_count(whole)
             answer = run_rows(self.plan, within_window(self.plan, self._frame(whole)), self._clock)
         if not is_anew and not fresh.events:
+            if self._stored.last() is kept:
+                # The next one need not go back to where this one began.
+                self._stored.keep(replace(kept, end=fresh.end))
             return Shown(answer)
         mark = Mark(
             fresh.cursor,
@@ -411,21 +415,23 @@ class Materialization:
 
         def save() -> None:
             if self._stored.save(before, mark, rows, dropped, anew=is_anew):
-                self._stored.keep(Kept(whole, mark))
+                self._stored.keep(Kept(whole, mark, fresh.end))
             else:
                 # Others store it too, or what it goes on from was not stored.
                 self._stored.read()
 
         def save_by(saving: Saving) -> None:
             if saving.begin(self._stored.uri, save):
-                self._stored.keep(Kept(whole, mark))
+                self._stored.keep(Kept(whole, mark, fresh.end))
 
         return Shown(answer, save, save_by)
 
-    def _fresh(self, after: Cursor, runner: QueryRunner | None) -> Fresh:
+    def _fresh(self, after: Cursor, end: ReadEnd | None, runner: QueryRunner | None) -> Fresh:
+        """Return the events after a cursor; what was seen was read up to ``end``."""
         if runner is not None:
             return fresh_by_parts(self.plan, after, runner)
-        return fresh_of(self.plan, self.plan.read.scan(after).to_table(), after)
+        rows, reached = self.plan.read.rows_after(after, end)
+        return replace(fresh_of(self.plan, rows, after), end=reached)
 
     def _frame(self, stored: pa.Table) -> Any:
         event_id = self.plan.scope.core(0)[0].internal
@@ -469,7 +475,7 @@ class Materialization:
         kept = self._stored.read() if incremental else Kept(pa.table({}), None)
         mark = kept.mark
         after = Cursor() if mark is None else mark.cursor
-        lag = self._fresh(after, None).events if incremental else 0
+        lag = self._fresh(after, kept.end, None).events if incremental else 0
         age = self.entry.keep_age
         return MaterializationInfo(
             self.name,

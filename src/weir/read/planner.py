@@ -41,7 +41,9 @@ from weir.read.plan import (
     ScanPlan,
     ScanTask,
 )
+from weir.read.read_end import ReadEnd
 from weir.read.remembered_plans import RememberedPlans, can_be_remembered
+from weir.schema.relabel import as_schema
 from weir.sharding.predicate import ANYTHING, Predicate, read_filter
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import Consistency, ReadSnapshot
@@ -109,6 +111,39 @@ class ScanPlanner:
             if can_be_remembered(snapshot.base, filter):
                 plans.keep(key, plan if plan.begun is None else replace(plan, begun=None))
         return plan
+
+    def rows_after(
+        self, snapshot: ReadSnapshot, end: ReadEnd, columns: Sequence[str], filter: str | None
+    ) -> pa.Table | None:
+        """Return the rows of a snapshot that were written after an earlier read, from the logs alone.
+
+        None if the logs do not have all of them, or the state of a row follows from older ones.
+
+        Parameters
+        ----------
+        end : ReadEnd
+            How far that read came.
+        columns : sequence of str
+            Columns of the result, in order.
+        filter : str, optional
+            SQL condition, already checked.
+        """
+        base = snapshot.base
+        tails = None if base.merge_engine is not None else end.tails(snapshot)
+        if tails is None:
+            return None
+        snapshot = snapshot.shown_to(filter)
+        views, _ = self.prune(snapshot, None)
+        filter = snapshot.live_filter(filter)
+        asked = _Asked(base.schema, tuple(columns), filter, ANYTHING, None, Purpose.TABLE)
+        in_memory = []
+        for view, tail in zip(views, tails, strict=True):
+            shard = ShardLevels(base, view.shard_id, (), tail, snapshot.dead_at)
+            in_memory.append(self._shard_tasks(shard, 0, asked, {})[1])
+        found = (task.rows for tasks in _memory_tasks(in_memory, asked) for task in tasks)
+        return pa.concat_tables(
+            [asked.schema.empty_table(), *(as_schema(rows, asked.schema) for rows in found)]
+        )
 
     def _made(
         self,

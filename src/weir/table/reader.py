@@ -29,6 +29,7 @@ from weir.read.checks import check_asked, checked_limit
 from weir.read.lookup import get_rows
 from weir.read.plan import Purpose, ScanPlan
 from weir.read.planner import ScanPlanner
+from weir.read.read_end import ReadEnd
 from weir.read.scan import Scan
 from weir.read.shard_choice import ShardChoice
 from weir.read.sql import SqlQuery
@@ -190,6 +191,23 @@ class TableReader:
         if state.token is None:
             return self._scan_newest(state.fresh, planned_as_it_is, again, asked)
         return self._scan_at(state.token, planned_as_it_is, again, asked)
+
+    def rows_after(
+        self, end: ReadEnd | None, columns: Sequence[str], filter: str | None = None
+    ) -> tuple[pa.Table | None, ReadEnd]:
+        """Return the rows written since an earlier read, and how far this one came.
+
+        The rows are None if there was no read before, or more has to be read than the logs.
+        """
+        refuse_forked()
+
+        def read(snapshot: ReadSnapshot) -> tuple[pa.Table | None, ReadEnd]:
+            check_asked(snapshot.base.schema, columns, filter)
+            rows = None if end is None else self._planner.rows_after(snapshot, end, columns, filter)
+            return rows, ReadEnd.of(snapshot)
+
+        with self._throttle.reading():
+            return self.snapshots.read(STRONG, read)
 
     def _scan_newest(
         self,

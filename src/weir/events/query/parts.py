@@ -30,6 +30,7 @@ from weir.events.query.running import (
 from weir.events.query.sessions import frame_of
 from weir.events.query.states import merged_states, of_states, states_of
 from weir.read.plan import DatasetTask, ScanPlan, ScanTask
+from weir.read.read_end import ReadEnd
 
 __all__ = [
     "Fresh",
@@ -181,11 +182,14 @@ class Fresh:
         Number of events they include.
     cursor : Cursor
         The cursor after them.
+    end : ReadEnd, optional
+        How far the read of them came, in this process.
     """
 
     table: pa.Table
     events: int
     cursor: Cursor
+    end: ReadEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from weir.events.visibility import (
     timestamp_from,
     visible,
 )
+from weir.read.read_end import ReadEnd
 from weir.read.scan import Scan
 from weir.table.table import Table
 
@@ -135,24 +136,48 @@ class StepsRead:
 
         ``recent`` reuses a snapshot at least as new as that of the last scan, which saves taking another.
         """
+        columns = self._columns_read(after is not None)
+        return self.table.scan(
+            columns,
+            filter=self._filter(self._arrived(after)),
+            consistency=_RECENT if recent else "strong",
+        )
+
+    def rows_after(self, after: Cursor, end: ReadEnd | None) -> tuple[pa.Table, ReadEnd]:
+        """Return the events after a cursor and some before it, and how far this read came.
+
+        Parameters
+        ----------
+        after : Cursor
+            What was seen before.
+        end : ReadEnd, optional
+            How far the read came that saw it: while all newer events are in the log, nothing else is read.
+        """
+        reader = self.table.internals.reader
+        rows, reached = reader.rows_after(end, self._columns_read(True), self._filter([]))
+        if rows is None:
+            # The snapshot has just been taken.
+            rows = self.scan(after, recent=True).to_table()
+        return rows, reached
+
+    def _columns_read(self, with_arrival: bool) -> list[str]:
         columns = self.column_names
-        if after is not None:
+        if with_arrival:
             columns = [*dict.fromkeys(["event_id", *columns]), "arrival_id"]
         _log.debug("%s: reads %s", self.table.uri, ", ".join(columns))
+        return columns
+
+    def _filter(self, more: list[Expr]) -> str:
         condition = all_of(
             [
                 _any([self._of_step(step) for step in self.steps]),
                 *([] if self.bounds.context is None else [of_context(self.bounds.context)]),
-                *self._arrived(after),
+                *more,
                 *visible(self.catalog, {step.type.name for step in self.steps}, self.now),
             ]
         )
         assert condition is not None
-        return self.table.scan(
-            columns,
-            filter=filter_text(condition, self.table.schema),
-            consistency=_RECENT if recent else "strong",
-        )
+        return filter_text(condition, self.table.schema)
 
     @property
     def is_decided_by_scan(self) -> bool:
