@@ -110,7 +110,9 @@ class MaterializationTable:
         Options for creating and opening it.
     last_kept : dict
         The states that this process has last seen stored, or is storing, by location; each is read again once
-        it was rewritten.
+        it was rewritten. Each with the history of the events that it follows from.
+    history : str
+        The history of the events that is followed: a state of another one does not count.
     """
 
     def __init__(
@@ -119,9 +121,11 @@ class MaterializationTable:
         schema: pa.Schema,
         key: str,
         options: Mapping[str, Any],
-        last_kept: dict[str, Kept],
+        last_kept: dict[str, tuple[str, Kept]],
+        history: str,
     ) -> None:
         self.uri = uri
+        self.history = history
         self._schema = schema.append(pa.field(_MARK, pa.string()))
         self._key = key
         self._key_of_mark: str | int = "" if key == "key" else 0
@@ -147,7 +151,8 @@ class MaterializationTable:
 
     def last(self) -> Kept | None:
         """Return the state that this process has last seen or is storing, if it is kept."""
-        return self._last_kept.get(self.uri)
+        history, kept = self._last_kept.get(self.uri, ("", None))
+        return kept if history == self.history else None
 
     def read(self) -> Kept:
         """Return the state that is stored."""
@@ -196,7 +201,7 @@ class MaterializationTable:
         """Keep a state in memory, if it is not too large; return it."""
         self._last_kept.pop(self.uri, None)
         if kept.rows.nbytes <= _MOST_BYTES:
-            self._last_kept[self.uri] = kept
+            self._last_kept[self.uri] = self.history, kept
         return kept
 
     def _state_of(self, table: Table | None) -> Kept:

@@ -208,7 +208,7 @@ class Materialization:
         Options for creating and opening its table.
     kept : dict
         The states that this process has last seen stored, or is storing, by location; each is read again once
-        it was rewritten.
+        it was rewritten. Each with the history of the events that it follows from.
 
     Raises
     ------
@@ -224,7 +224,7 @@ class Materialization:
         name: str,
         clock: HybridClock,
         table_options: Mapping[str, Any],
-        kept: dict[str, Kept],
+        kept: dict[str, tuple[str, Kept]],
     ) -> None:
         entry = catalog.materializations.get(name) if isinstance(name, str) else None
         if entry is None:
@@ -260,6 +260,7 @@ class Materialization:
         """Return it as it is now: what has become too old meanwhile is so for an answer from now on."""
         found = copy(self)
         found.plan = replace(self.plan, read=replace(self.plan.read, now=now_micros()))
+        found.__dict__.pop("_stored", None)
         return found
 
     @property
@@ -304,7 +305,11 @@ class Materialization:
     def _stored(self) -> MaterializationTable:
         key = _ROWS_KEY if self.plan.grouping is None else "key"
         uri = f"{self._store.uri}/{self.place}"
-        return MaterializationTable(uri, self._schema, key, self._options, self._last_kept)
+        return MaterializationTable(uri, self._schema, key, self._options, self._last_kept, self._history)
+
+    @property
+    def _history(self) -> str:
+        return self._events.internals.reader.base.namespace
 
     def tables(self) -> list[Table]:
         """Return the tables behind it."""
@@ -379,6 +384,9 @@ class Materialization:
         if is_anew:
             kept = Kept(kept.rows.slice(0, 0), before)
         fresh = self._fresh(Cursor() if before is None or is_anew else before.cursor, kept.end, runner)
+        if self._history != self._stored.history:
+            # A backup was put in the place of the store, which may lack events that are in what is kept.
+            return self.later().show(runner)
         if fresh.cursor.seen:
             self._clock.observe(max(fresh.cursor.seen.values()))
         if self.plan.grouping is not None:

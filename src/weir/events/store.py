@@ -148,7 +148,7 @@ class EventStore:
         self._table = table
         self._writers: list[EventWriter] = []
         self._own: EventWriter | None = None
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, tuple[str, Kept]] = {}
         self._saving = Saving()
         self._left_apart = 0
         self._lock = threading.RLock()
