@@ -230,8 +230,19 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(weir_events("replay", place, "u", "--json"))["event_id"] == version
     weir_events("remember", place, "all", "QUERY order COUNT")
     assert json.loads(weir_events("show", place, "all", "--json")) == {"count": 1}
+    weir_events(
+        "remember", place, "few", "QUERY order RETURN [amount]", "--keep-rows", "1", "--keep-age", "1d"
+    )
+    few = json.loads(weir_events("query", place, "SHOW MATERIALIZATIONS", "--json").splitlines()[-1])
+    assert (few["name"], few["keep_rows"], few["keep_age"]) == ("few", 1, 86_400_000_000)
+    timed = json.dumps({"amount": "int", "at": "datetime | null"})
+    weir_events("define", place, "order", timed, "--version", "7")
+    assert "order        7" in weir_events("query", place, "SHOW TYPES")
+    assert weir_events("replay", place, "--using", "at", "--since", "2026-01-01", "--json") == ""
     weir_events("export", place, str(tmp_path / "out"))
-    weir_events("create", f"{place}2")
+    weir_events("create", f"{place}2", "--flush-threshold", "10", "--events-per-zone", "4")
+    options = json.loads((tmp_path / "shop2" / "catalog.json").read_text())["options"]
+    assert options == {"buckets": 4, "flush_threshold": 10, "events_per_zone": 4}
     weir_events("restore", f"{place}2", str(tmp_path / "out"))
     weir_events("query", place, "PLOT QUERY order COUNT PER day", "--svg", str(tmp_path / "plot.svg"))
     assert (tmp_path / "plot.svg").read_text().startswith("<svg")

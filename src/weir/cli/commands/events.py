@@ -13,6 +13,7 @@ from weir.cli.options import AsJson, NoFsync, StorageOptions
 from weir.cli.options import output_for as _output
 from weir.cli.output import note
 from weir.cli.text_values import parse_storage_options
+from weir.engine.durations import parse_duration
 from weir.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,12 +58,24 @@ def create(
     buckets: Annotated[
         int, typer.Option(help="Number of shards; all events of a context are in one of them.")
     ] = 4,
+    flush_threshold: Annotated[
+        int, typer.Option(help="Events of a shard that are held in memory before they are flushed.")
+    ] = 100_000,
+    events_per_zone: Annotated[
+        int, typer.Option(help="Events per zone, the smallest piece that a query skips.")
+    ] = 2048,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Create an event store."""
-    options = parse_storage_options(storage_option or ())
-    weir.events.create(uri, buckets=buckets, storage_options=options, fsync=not no_fsync).close()
+    weir.events.create(
+        uri,
+        buckets=buckets,
+        flush_threshold=flush_threshold,
+        events_per_zone=events_per_zone,
+        storage_options=parse_storage_options(storage_option or ()),
+        fsync=not no_fsync,
+    ).close()
     note(f"Created the event store {uri}")
 
 
@@ -73,12 +86,15 @@ def define(
         str,
         typer.Argument(metavar="JSON", help="Its fields, or @ followed by a file name.", show_default=False),
     ],
+    version: Annotated[
+        int | None, typer.Option(help="Its number. Default: the next.", show_default=False)
+    ] = None,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Define a type of events, or a new version of one."""
     with _open(uri, storage_option, no_fsync) as store:
-        store.define(name, _json(fields, "fields"))
+        store.define(name, _json(fields, "fields"), version)
         note(f"{name} has version {store.types()[name].version}")
 
 
@@ -152,25 +168,40 @@ def replay(
     ] = None,
     since: Annotated[str | None, typer.Option(help="From this time on.", show_default=False)] = None,
     until: Annotated[str | None, typer.Option(help="Before this time.", show_default=False)] = None,
+    using: Annotated[
+        str | None,
+        typer.Option(help="The field these times apply to. Default: timestamp.", show_default=False),
+    ] = None,
     json: AsJson = False,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Print events in order."""
     with _open(uri, storage_option, no_fsync) as store:
-        _rows(store.replay(context, type=name, since=since, until=until), json)
+        _rows(store.replay(context, type=name, since=since, until=until, using=using), json)
 
 
 def remember(
     uri: StoreUri,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name.", show_default=False)],
     text: Annotated[str, typer.Argument(metavar="QUERY", help="The query to remember.", show_default=False)],
+    keep_rows: Annotated[
+        int | None,
+        typer.Option(help="How many of the newest rows to keep. Default: all.", show_default=False),
+    ] = None,
+    keep_age: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Maximum age of rows, such as 30d. Default: any age.", show_default=False
+        ),
+    ] = None,
     storage_option: StorageOptions = None,
     no_fsync: NoFsync = False,
 ) -> None:
     """Keep the answer to a query up to date under a name."""
+    age = None if keep_age is None else parse_duration(keep_age, "keep-age")
     with _open(uri, storage_option, no_fsync) as store:
-        store.remember(name, text)
+        store.remember(name, text, keep_rows=keep_rows, keep_age=age)
         note(f"{name} is remembered")
 
 
