@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ from weir.read.scan import Scan
 from weir.table.table import Table
 
 __all__ = ["MergedColumn", "ReplayPlan", "merged_columns", "merged_rows"]
+
+_log = logging.getLogger("weir.events.projection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,7 @@ class ReplayPlan:
             if seen is not None:
                 conditions.append(arrived_after(seen))
         condition = all_of(conditions)
+        _log.debug("%s: reads %s", self.table.uri, ", ".join(columns))
         return self.table.scan(
             columns, filter=None if condition is None else filter_text(condition, self.table.schema)
         )
