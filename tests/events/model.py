@@ -76,8 +76,7 @@ class Model:
         return _limited(out, query)
 
     def _time(self, query: tree.Query, event: Mapping[str, Any]) -> datetime | None:
-        using = query.using or query.using_time
-        at = event.get("timestamp" if using is None else using.text)
+        at = event.get("timestamp" if query.using is None else query.using.text)
         if isinstance(at, date) and not isinstance(at, datetime):
             return datetime(at.year, at.month, at.day, tzinfo=UTC)
         return at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ from tests.events.random_queries import (
 )
 from tests.events.runners import Pickling
 from weir.engine.context import default_context
-from weir.errors import QueryError
+from weir.errors import InputError, QueryError
 from weir.events.clock import HybridClock
 from weir.events.language.parser import parse
 from weir.events.query import selecting
@@ -31,6 +32,7 @@ from weir.events.store import EventStore
 from weir.read.scan import Scan
 
 STATES = ["log", "flushed", "merged", "mixed"]
+_WORDS = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.-]+|[!<>]=|\S')
 
 
 def filled(place: Path, state: str, events: int = 90) -> tuple[EventStore, Model]:
@@ -110,6 +112,30 @@ def test_random_queries_are_answered_as_by_hand_also_by_parts(
             compare(by_parts(store, text), wanted, text)
 
 
+@pytest.mark.parametrize("texts", [300, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.timeout(1800)
+def test_whatever_is_asked_ends_in_an_answer_or_a_refusal(tmp_path: Path, texts: int) -> None:
+    """Queries in which a name or a value is replaced by one of another query."""
+    random = Random(4)
+
+    def replaceable(word: str) -> bool:
+        return not (word.isalpha() and word.isupper()) and re.match(r'["\w-]', word) is not None
+
+    answered = refused = 0
+    with filled(tmp_path / "store", "mixed")[0] as store:
+        for _ in range(texts):
+            words, others = (_WORDS.findall(random_query(random)) for _ in range(2))
+            at = random.choice([at for at, word in enumerate(words) if replaceable(word)])
+            words[at] = random.choice([word for word in others if replaceable(word)])
+            try:
+                store.execute(" ".join(words)).to_table()
+                answered += 1
+            except InputError as error:
+                assert "line " in str(error), words
+                refused += 1
+    assert min(answered, refused) > texts / 10
+
+
 EXTREMES = {
     "QUERY a WHERE n = -9223372036854775808": 1,
     "QUERY a WHERE n >= -1e30": 4,
@@ -146,6 +172,29 @@ def test_conditions_are_as_deep_and_as_long_as_the_language_takes_them(tmp_path:
                 text = f"QUERY a WHERE {condition}"
                 assert store.execute(text).to_table().num_rows == wanted, text[:40]
                 assert store.execute(f"{text} COUNT").to_table().to_pylist() == [{"count": wanted}], text[:40]
+
+
+def test_a_sequence_is_matched_by_one_time_and_bounded_by_another(tmp_path: Path) -> None:
+    """SINCE, UNTIL and PER go by the timestamp or the field of USING, whatever USING TIME says."""
+    with weir.events.create(tmp_path / "store", buckets=1) as store, store.writer() as writer:
+        for name in "ab":
+            store.define(name, {"at": "datetime", "day": "date"})
+        for name, at in (("a", "2026-01-01"), ("b", "2026-01-02")):
+            writer.append(name, "c", {"at": at, "day": "2026-03-03"}, timestamp="2026-02-02")
+        sequence = "QUERY a FOLLOWED BY b LINKED BY context_id USING TIME at COUNT"
+        for bounds, count in (
+            ("SINCE 2026-02-01", 1),
+            ("UNTIL 2026-02-01", 0),
+            ("USING at UNTIL 2026-02-01", 1),
+            ("USING at UNTIL 2026-01-02", 0),
+            ("USING day SINCE 2026-03-03", 1),
+            ("USING day UNTIL 2026-03-03", 0),
+        ):
+            found = store.execute(f"{sequence} {bounds}").to_table().to_pylist()
+            assert found == [{"count": count}], bounds
+        for using, bucket in (("", "2026-02-02"), ("USING at", "2026-01-01"), ("USING day", "2026-03-03")):
+            found = store.execute(f"{sequence} PER day {using}").to_table().to_pylist()
+            assert [str(row["bucket"].date()) for row in found] == [bucket]
 
 
 def test_replays_by_parts_are_in_the_order_of_ids(tmp_path: Path) -> None:

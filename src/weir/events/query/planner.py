@@ -201,7 +201,7 @@ def plan_query(table: Table, catalog: Catalog, query: tree.Query, window: Window
             )
     links = _links(query, scope)
     match_times = _times(query.using_time, scope)
-    bound_times = _times(query.using or query.using_time, scope)
+    bound_times = _times(query.using, scope)
     since, until = bound_instant(query.since), bound_instant(query.until)
     conditions = tuple(tuple(one) for one in steps_of(query.where, scope))
     for of_step in conditions:
