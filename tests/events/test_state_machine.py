@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 import weir
 from weir.engine.context import default_context
-from weir.errors import ConflictError, FencedError, LeaseHeldError
+from weir.errors import ConflictError, FencedError, InputError, LeaseHeldError
 from weir.events.store import EventStore
 from weir.events.zones import build_indexes
 
@@ -50,6 +50,9 @@ class Machine(RuleBasedStateMachine):
         self.events: list[dict[str, Any]] = []
         self.columns = {"x": ["n", "g"], "y": ["n"]}
         self.remembered: set[str] = set()
+        self.kept_for: dict[str, timedelta] = {}
+        self.committed: set[int] = set()
+        self.highest = 0
         self.clock = 0
 
     def teardown(self) -> None:
@@ -62,10 +65,15 @@ class Machine(RuleBasedStateMachine):
         return max((one["event_id"] for one in self.events if one["context_id"] == context), default=0)
 
     def took(self, kind: str, context: str, event_id: int, at: datetime, payload: dict[str, Any]) -> None:
-        assert event_id > max((one["event_id"] for one in self.events), default=0)
-        self.events.append(
-            {"event_id": event_id, "context_id": context, "event_type": kind, "timestamp": at, **payload}
-        )
+        assert event_id > self.highest
+        self.highest = event_id
+        event = {"event_id": event_id, "context_id": context, "event_type": kind, "timestamp": at, **payload}
+        if self.is_kept(event):
+            self.events.append(event)
+
+    def is_kept(self, event: dict[str, Any]) -> bool:
+        age = self.kept_for.get(event["event_type"])
+        return age is None or event["timestamp"] >= datetime.now(UTC) - age
 
     def at(self, late: int) -> datetime:
         self.clock += 1
@@ -115,6 +123,24 @@ class Machine(RuleBasedStateMachine):
         for event_id, context in zip(done[len(contexts) :], contexts, strict=True):
             self.took("y", context, event_id, at, {"n": n})
 
+    @rule(context=CONTEXTS, n=NUMBERS, late=st.integers(0, 5))
+    def store_by_a_command(self, context: str, n: int, late: int) -> None:
+        at, version = self.at(late), self.version(context)
+        with pytest.raises(ConflictError):
+            self.store.execute(f"STORE y FOR {context} EXPECT {version + 1} PAYLOAD {{}}")
+        text = f'STORE y FOR {context} AT "{at.isoformat()}" EXPECT {version} PAYLOAD {{"n": {n}}}'
+        self.took("y", context, self.store.execute(text).version, at, {"n": n})
+
+    @rule(context=CONTEXTS, n=NUMBERS)
+    def store_a_batch_by_a_command(self, context: str, n: int) -> None:
+        at = self.at(0)
+        begin = f'FOR {context} AT "{at.isoformat()}" PAYLOAD'
+        with pytest.raises(InputError):
+            self.store.execute(f'BATCH [ STORE y {begin} {{}} ; STORE x {begin} {{"n": {n}}} ]')
+        done = self.store.execute(f'BATCH [ STORE y {begin} {{}} ; STORE x {begin} {{"n": {n}, "g": "v"}} ]')
+        self.took("y", context, done.ids[0], at, {})
+        self.took("x", context, done.ids[1], at, {"n": n, "g": "v"})
+
     @rule()
     def flush(self) -> None:
         self.writer.flush()
@@ -151,6 +177,18 @@ class Machine(RuleBasedStateMachine):
         self.store = weir.events.open(f"{self.place}/store", fsync=False)
         self.writer = self.store.writer()
 
+    @rule()
+    def die(self) -> None:
+        """What is in memory only is lost."""
+        self.writer.__exit__(RuntimeError, RuntimeError("died"), None)
+        default_context().cache.clear()
+        self.store = weir.events.open(f"{self.place}/store", fsync=False)
+        self.writer = self.store.writer()
+
+    @rule()
+    def widen(self) -> None:
+        self.store.define("x", {"n": "float", "g": ["u", "v", "w"]})
+
     @rule(number=st.integers(0, 2))
     def define(self, number: int) -> None:
         name = f"more{number}"
@@ -164,6 +202,52 @@ class Machine(RuleBasedStateMachine):
         self.store.forget(context)
         self.events = [one for one in self.events if one["context_id"] != context]
 
+    @rule(kind=st.sampled_from("xy"), late=st.one_of(st.none(), st.integers(0, 4)))
+    def retain(self, kind: str, late: int | None) -> None:
+        if late is None:
+            self.kept_for.pop(kind, None)
+            self.store.execute(f"RETAIN {kind} EVER")
+            return
+        # Events are of whole hours: while half of one goes by, none becomes too old.
+        floor = NOW + timedelta(hours=self.clock) - timedelta(days=20 * late, minutes=30)
+        self.kept_for[kind] = datetime.now(UTC) - floor
+        self.store.retain(kind, self.kept_for[kind])
+        self.events = [one for one in self.events if self.is_kept(one)]
+
+    @rule(commits=st.booleans())
+    def subscribe(self, commits: bool) -> None:
+        subscription = self.store.subscribe("all")
+        rows = [row for batch in subscription for row in batch.rows.to_pylist()]
+        wanted = [one for one in self.events if one["event_id"] not in self.committed]
+        for context in "abcd":
+            found = [row["event_id"] for row in rows if row["context_id"] == context]
+            assert found == [one["event_id"] for one in wanted if one["context_id"] == context]
+        if commits:
+            subscription.commit()
+            self.committed.update(one["event_id"] for one in wanted)
+
+    @rule(format=st.sampled_from(["parquet", "snp"]), buckets=st.integers(1, 3))
+    def export_and_restore(self, format: str, buckets: int) -> None:
+        folder, place = f"{self.place}/export", f"{self.place}/copy"
+        assert self.store.export(folder, format=format).events == len(self.events)
+        assert self.store.restore(folder).events == 0
+        with weir.events.create(place, buckets=buckets, fsync=False) as copy:
+            assert copy.restore(folder).events == len(self.events)
+            assert copy.replay().to_table().equals(self.store.replay().to_table())
+            assert copy.types() == self.store.types()
+        shutil.rmtree(place)
+
+    @precondition(lambda self: bool(getattr(self, "remembered", ())))
+    @rule(drops=st.booleans())
+    def refresh_or_drop(self, drops: bool) -> None:
+        name = min(self.remembered)
+        if drops:
+            self.store.execute(f"DROP {name}")
+            self.remembered.remove(name)
+        else:
+            self.store.refresh(name)
+            assert self.store.materializations()[name].lag == 0
+
     @precondition(lambda self: len(getattr(self, "remembered", REMEMBERED)) < len(REMEMBERED))
     @rule(name=st.sampled_from(sorted(REMEMBERED)))
     def remember(self, name: str) -> None:
@@ -174,7 +258,11 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def replays_are_the_order_of_acknowledgement(self) -> None:
         rows = self.store.replay().to_table().to_pylist()
-        found = [{name: value for name, value in row.items() if value is not None} for row in rows]
+        # Where types give a name different types, it has that of the type before it.
+        found = [
+            {name.rpartition(".")[2]: value for name, value in row.items() if value is not None}
+            for row in rows
+        ]
         assert found == self.events
         for context in "ab":
             own = [one["event_id"] for one in self.events if one["context_id"] == context]

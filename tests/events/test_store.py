@@ -486,6 +486,27 @@ def test_who_holds_a_shard_keeps_it_until_it_is_taken_over(store: EventStore) ->
     assert ids(store) == [first.version, second.version]
 
 
+def test_a_writer_that_was_fenced_stops_neither_commands_nor_upkeep(store: EventStore) -> None:
+    with store.writer() as fenced:
+        fenced.append("order", "u", {"amount": 1})
+        with weir.events.open(store.path) as other, other.writer(takeover=True) as taker:
+            taker.append("order", "u", {"amount": 2})
+        store.forget("u")
+        assert store.maintain(horizon=timedelta(0)).erasure.events == 2
+        store.flush()
+        appended = store.execute('STORE order FOR u EXPECT 0 PAYLOAD {"amount": 3}')
+    assert ids(store) == [appended.version]
+
+
+def test_a_command_goes_by_another_writer_once_its_own_is_fenced(store: EventStore) -> None:
+    with store.writer() as fenced:
+        first = fenced.append("order", "u", {"amount": 1})
+        with weir.events.open(store.path) as other, other.writer(takeover=True) as taker:
+            second = taker.append("order", "u", {"amount": 2})
+        third = store.execute('STORE order FOR u PAYLOAD {"amount": 3}')
+    assert ids(store) == [first.version, second.version, third.version]
+
+
 def test_ids_rise_over_clocks_that_step_back(store: EventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = []
     for wall in (2_000_000_000_000_000, 1_000_000_000_000_000, 1_500_000_000_000_000):
@@ -629,3 +650,8 @@ def test_only_what_is_needed_is_read(store: EventStore, caplog: pytest.LogCaptur
     assert "country" not in explained
     assert "f_plan" in caplog.text
     assert "country" not in caplog.text
+    caplog.clear()
+    with caplog.at_level("DEBUG", logger="weir.events.projection"):
+        store.execute("REPLAY signup FOR u RETURN [amount]").to_table()
+    assert "f_amount" in caplog.text
+    assert "f_plan" not in caplog.text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from weir.errors import InputError, QueryError
+from weir.errors import FencedError, InputError, QueryError
 from weir.events.catalog import Catalog
 from weir.events.instants import from_micros
 from weir.events.language import tree
@@ -138,11 +138,15 @@ class CommandRunner:
     def _append(self, command: tree.Store | tree.Batch, once: str | None) -> Any:
         events = command.events if isinstance(command, tree.Batch) else (command,)
         first = events[0]
-        writer = self._store._writer_of_commands()
         try:
             given = [(one.type.text, one.payload, bound_instant(one.at)) for one in events]
             micros = [(kind, payload, None if at is None else from_micros(at)) for kind, payload, at in given]
-            return writer.append_all(first.context.text, micros, first.expected, once=once)
+            arguments = first.context.text, micros, first.expected
+            try:
+                return self._store._writer_of_commands().append_all(*arguments, once=once)
+            except FencedError:
+                # It was not accepted, and that writer is none for commands any more.
+                return self._store._writer_of_commands().append_all(*arguments, once=once)
         except QueryError:
             raise
         except InputError as error:

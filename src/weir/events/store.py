@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from weir.errors import (
+    FencedError,
     InputError,
     LeaseHeldError,
     OptionError,
@@ -314,7 +315,8 @@ class EventStore:
         with self._lock:
             writers = list(self._writers)
         for writer in writers:
-            with contextlib.suppress(WriterClosedError):
+            # What a fenced writer had in memory is in the log of who has taken over.
+            with contextlib.suppress(WriterClosedError, FencedError):
                 writer.flush()
 
     # --- Reading ---------------------------------------------------------------------------------
@@ -866,7 +868,7 @@ class EventStore:
             try:
                 writer.erase(keys)
                 return
-            except (LeaseHeldError, WriterClosedError):
+            except (FencedError, LeaseHeldError, WriterClosedError):
                 continue
         with self.writer(hold=False) as writer:
             writer.erase(keys)

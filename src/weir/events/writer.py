@@ -129,13 +129,14 @@ class EventWriter:
         self._letting_go = False
         self._others_may_have_been = False
         self._closed = False
+        self._fenced = False
         self._written = 0
         self._indexed: Catalog | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether it is open and holds the shards it has claimed."""
-        return self._hold and not self._closed
+        """Whether it is open and holds the shards it has claimed: no other writer has taken one over."""
+        return self._hold and not self._closed and not self._fenced
 
     # --- Appending -------------------------------------------------------------------------------
 
@@ -457,6 +458,7 @@ class EventWriter:
                     return written(given, result)
             except FencedError:
                 if self._hold:
+                    self._fenced = True
                     raise
                 self._begin_anew(rows_before)
             except WriterClosedError:
@@ -605,8 +607,13 @@ class EventWriter:
     def flush(self) -> None:
         """Flush memory to generations, and wait for it."""
         self._refuse_if_closed()
-        with self._turn(), suppress(FencedError) if not self._hold else _nothing():
-            self._rows.flush()
+        with self._turn():
+            try:
+                self._rows.flush()
+            except FencedError:
+                if self._hold:
+                    self._fenced = True
+                    raise
 
     def close(self) -> None:
         """Release the shards. Idempotent."""
