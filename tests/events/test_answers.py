@@ -154,6 +154,17 @@ def test_sides_have_a_column_that_no_query_has(store: EventStore) -> None:
         store.execute("COMPARE QUERY order RETURN [n] WITH QUERY other RETURN [n]").to_table()
 
 
+def test_a_replay_returns_fields_by_their_name_also_with_their_type(store: EventStore) -> None:
+    for text, names in (
+        ("REPLAY order FOR u RETURN [order.n]", ["n"]),
+        ("REPLAY order FOR u RETURN [n]", ["n"]),
+        ('REPLAY FOR u RETURN ["line-item.at", order.side]', ["at", "side"]),
+    ):
+        found = store.execute(text)
+        assert found.to_table().column_names[4:] == names
+        assert found.warnings == ()
+
+
 def test_two_aggregates_of_one_name_are_refused(store: EventStore) -> None:
     store.define("visit", {"page": "string", "unique_page": "string"})
     with pytest.raises(QueryError, match="'count_unique_page'"):

@@ -348,13 +348,24 @@ def test_what_cannot_be_appended_is_refused(refusing: EventStore, arguments: tup
         ),
         ("PLOT QUERY order COUNT", 12),
         ('DEFINE new FIELDS {"event_id": "int"}', 8),
+        ('STORE order FOR "" PAYLOAD {"amount": 1}', 17),
+        ('STORE order FOR u AT soon PAYLOAD {"amount": 1}', 22),
+        ('STORE order FOR u PAYLOAD {"amount": 1.5}', 7),
+        ('BATCH [ STORE order FOR u PAYLOAD {"amount": 1} ; STORE order FOR u PAYLOAD {"amount": 1.5} ]', 57),
+        ("BATCH [ STORE order FOR u PAYLOAD {} ; STORE nothing FOR u PAYLOAD {} ]", 15),
+        ('BATCH [ STORE order FOR u PAYLOAD {"amount": 1} ; STORE nothing FOR u PAYLOAD {} ]', 57),
     ],
 )
-def test_queries_that_cannot_be_are_refused_by_their_place(
+def test_commands_that_cannot_be_are_refused_by_their_place(
     refusing: EventStore, text: str, place: int
 ) -> None:
     with pytest.raises(QueryError, match=f"line 1, column {place}]"):
         refusing.execute(text)
+
+
+def test_a_number_of_a_command_is_refused_as_it_was_written(refusing: EventStore) -> None:
+    with pytest.raises(QueryError, match=r"field 'amount': 1\.50 is no int"):
+        refusing.execute('STORE order FOR u PAYLOAD {"amount": 1.50}')
 
 
 # --- Versions and order --------------------------------------------------------------------------

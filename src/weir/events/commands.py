@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from weir.events.catalog import Catalog
 from weir.events.instants import from_micros
 from weir.events.language import tree
 from weir.events.language.parser import parse
+from weir.events.payloads import checked_event
 from weir.events.query.parts import QueryRunner
 from weir.events.query.planner import bound_instant, checked_context, type_named
 from weir.events.query.replaying import ReplayPlan
@@ -138,19 +140,32 @@ class CommandRunner:
     def _append(self, command: tree.Store | tree.Batch, once: str | None) -> Any:
         events = command.events if isinstance(command, tree.Batch) else (command,)
         first = events[0]
+        checked_context(first.context)
+        instants = [bound_instant(one.at) for one in events]
+        given = [
+            (one.type.text, one.payload, None if at is None else from_micros(at))
+            for one, at in zip(events, instants, strict=True)
+        ]
+        arguments = first.context.text, given, first.expected
         try:
-            given = [(one.type.text, one.payload, bound_instant(one.at)) for one in events]
-            micros = [(kind, payload, None if at is None else from_micros(at)) for kind, payload, at in given]
-            arguments = first.context.text, micros, first.expected
             try:
                 return self._store._writer_of_commands().append_all(*arguments, once=once)
             except FencedError:
                 # It was not accepted, and that writer is none for commands any more.
                 return self._store._writer_of_commands().append_all(*arguments, once=once)
-        except QueryError:
-            raise
         except InputError as error:
-            raise failure(error.message, first.type.place, error.hint) from None
+            place = _misfit(self._store._catalog(True), events).type.place
+            raise failure(error.message, place, error.hint) from None
+
+
+def _misfit(catalog: Catalog, events: Sequence[tree.Store]) -> tree.Store:
+    """Return the first of refused events that does not fit its type, or the first if all do."""
+    for one in events:
+        try:
+            checked_event(catalog.type(one.type.text), one.payload, None)
+        except InputError:
+            return one
+    return events[0]
 
 
 def compared(left: Result, right: Result, command: tree.Compare) -> Result:

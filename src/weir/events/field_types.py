@@ -132,7 +132,7 @@ class FieldType:
         if kind == "int" and isinstance(value, int) and not isinstance(value, bool):
             if -(1 << 63) <= value < 1 << 63:
                 return value
-            raise InputError(f"{value!r:.80} has more than 64 bits")
+            raise InputError(f"{_said(value)} has more than 64 bits")
         if kind == "float" and isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
             return _float(value)
         if kind == "bool" and isinstance(value, bool):
@@ -146,37 +146,42 @@ class FieldType:
         if kind == "enum" and isinstance(value, str):
             if value in self.values:
                 return value
-            raise InputError(f"{value!r:.80} is none of {', '.join(self.values)}")
+            raise InputError(f"{_said(value)} is none of {', '.join(self.values)}")
         if self.item is not None and isinstance(value, (list, tuple)):
             return [self.item.checked(one) for one in value]
-        raise InputError(f"{value!r:.80} is no {self}")
+        raise InputError(f"{_said(value)} is no {self}")
 
     def _decimal(self, value: object) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
-            raise InputError(f"{value!r:.80} is no {self}")
+            raise InputError(f"{_said(value)} is no {self}")
         if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
-            raise InputError(f"{value!r:.80} is no number")
+            raise InputError(f"{_said(value)} is no number")
         try:
             number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         except (InvalidOperation, ValueError):
-            raise InputError(f"{value!r:.80} is no number") from None
+            raise InputError(f"{_said(value)} is no number") from None
         if not number.is_finite():
-            raise InputError(f"{value!r:.80} is no number")
+            raise InputError(f"{_said(value)} is no number")
         if number == 0:
             return Decimal(0)
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)
         stripped = len(str("".join(map(str, digits))).rstrip("0")) - len(digits)
         if -(exponent - stripped) > self.scale or number.adjusted() >= self.precision - self.scale:
-            raise InputError(f"{value!r:.80} does not fit {self} exactly")
+            raise InputError(f"{_said(value)} does not fit {self} exactly")
         return number
+
+
+def _said(value: object) -> str:
+    # The numbers of a command are decimals, which nobody wrote.
+    return (str(value) if isinstance(value, Decimal) else repr(value))[:80]
 
 
 def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{value!r:.80} holds half of a surrogate pair") from None
+        raise InputError(f"{_said(value)} holds half of a surrogate pair") from None
     return value
 
 
@@ -186,7 +191,7 @@ def _float(value: int | float | Decimal) -> float:
     except (OverflowError, ValueError):
         number = float("inf")
     if isinf(number) and not (isinstance(value, float) and isinf(value)):
-        raise InputError(f"{value!r:.80} is out of range")
+        raise InputError(f"{_said(value)} is out of range")
     if isnan(number):
         raise InputError("NaN is no number", hint="Leave an optional field out instead")
     # There is one zero.

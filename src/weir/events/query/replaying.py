@@ -176,7 +176,11 @@ class ReplayPlan:
         if returns:
             wanted = [str(field) for field in returns]
             of_field = {
-                column.shown: {column.shown, *(one.name for one in column.fields.values())}
+                column.shown: {
+                    column.shown,
+                    *(one.name for one in column.fields.values()),
+                    *(f"{kind}.{one.name}" for kind, one in column.fields.items()),
+                }
                 for column in columns
             }
             for name in wanted:
