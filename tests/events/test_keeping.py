@@ -633,6 +633,21 @@ def test_who_else_shows_is_noticed(store: EventStore) -> None:
         assert store.show("all").to_table().to_pylist() == [{"count": 4}]
 
 
+def test_nothing_is_kept_of_what_was_dropped_or_is_of_a_former_version(store: EventStore) -> None:
+    for name in ("dropped", "dropped_elsewhere", "stays"):
+        store.remember(name, "QUERY a")
+    assert len(store._kept) == 3
+    store.drop("dropped")
+    assert len(store._kept) == 2
+    with weir.events.open(store.path) as other:
+        other.drop("dropped_elsewhere")
+    store.define("a", {**FIELDS, "new": "int | null"})
+    store.maintain()
+    store.show("stays").to_table()
+    (place,) = store._kept
+    assert "/v2." in place
+
+
 @pytest.mark.parametrize("name", ["rows", "groups"])
 @pytest.mark.parametrize("has_come_later", [False, True])
 def test_a_store_that_was_put_back_is_shown_as_it_is_now(

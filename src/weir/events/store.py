@@ -698,6 +698,7 @@ class EventStore:
         self._known = self._stored_catalog.change(partial(without_materialization, name=name))
         for place in stored_tables(self._store, dropped.entry.incarnation):
             drop_table(self._store, place, self._table_options)
+            self._kept.pop(f"{self._store.uri}/{place}", None)
 
     def materialization_names(self) -> list[str]:
         """Return the names of the materialisations."""
@@ -856,6 +857,8 @@ class EventStore:
         for place in stored:
             if place not in used:
                 drop_table(self._store, place, self._table_options)
+        for uri in self._kept.keys() - {f"{self._store.uri}/{place}" for place in used}:
+            self._kept.pop(uri, None)
 
     @property
     def _table_options(self) -> dict[str, Any]:
