@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -285,18 +287,48 @@ class Machine(RuleBasedStateMachine):
             )
 
 
-def test_a_store_is_what_lists_of_dicts_say() -> None:
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=2,
-            stateful_step_count=15,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            database=None,
-            derandomize=True,
-        ),
-    )
+def test_a_store_is_what_lists_of_dicts_say_after_every_command() -> None:
+    """Each once: of so many rules the few runs of a short test leave out most."""
+    one = Machine()
+    one.begin(buckets=2)
+    steps: list[Callable[[], None]] = [
+        *(partial(one.remember, name) for name in REMEMBERED),
+        *(partial(one.append, context, n=n, g="u", late=n) for n, context in enumerate("abc")),
+        partial(one.append_what_others_have_changed, "a", n=1),
+        partial(one.append_all, "a", numbers=[1, 2, 3]),
+        partial(one.subscribe, commits=True),
+        one.flush,
+        partial(one.ingest, ["b", "a", "b"], n=2),
+        partial(one.export_and_restore, "snp", buckets=3),
+        one.merge,
+        partial(one.store_by_a_command, "c", n=3, late=1),
+        one.die,
+        partial(one.ingest_all, ["c", "d"], n=-1),
+        partial(one.forget, "b"),
+        partial(one.subscribe, commits=True),
+        partial(one.store_a_batch_by_a_command, "b", n=1),
+        one.widen,
+        partial(one.define, 1),
+        partial(one.retain, "x", late=0),
+        one.take_over,
+        partial(one.append, "d", n=2, g="v", late=3),
+        one.maintain,
+        partial(one.retain, "x", late=None),
+        partial(one.refresh_or_drop, drops=False),
+        partial(one.append, "d", n=3, g="v", late=4),
+        one.open_again,
+        partial(one.refresh_or_drop, drops=True),
+        partial(one.subscribe, commits=False),
+        partial(one.export_and_restore, "parquet", buckets=1),
+    ]
+    try:
+        for step in steps:
+            step()
+            one.replays_are_the_order_of_acknowledgement()
+            one.queries_are_answered()
+            one.what_is_shown_is_the_query()
+    finally:
+        one.teardown()
 
 
 @pytest.mark.long
