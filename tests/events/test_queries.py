@@ -136,6 +136,35 @@ def test_whatever_is_asked_ends_in_an_answer_or_a_refusal(tmp_path: Path, texts:
     assert min(answered, refused) > texts / 10
 
 
+@pytest.mark.parametrize("state", ["log", "flushed", "merged"])
+def test_decimals_are_compared_to_the_last_digit_by_whoever_reads_them(tmp_path: Path, state: str) -> None:
+    """As floats, neighbours of so many digits are equal."""
+    most, next_to_it = f"{'9' * 33}.99999", f"{'9' * 33}.99998"
+    values = [most, f"-{most}", next_to_it, "0.00001", "-0.00001", 0, None]
+    with weir.events.create(tmp_path / "store", buckets=1) as store, store.writer() as writer:
+        store.define("a", {"m": "decimal(38,5) | null"})
+        writer.append_all("c", [("a", {"m": value}) for value in values])
+        if state != "log":
+            writer.flush()
+        if state == "merged":
+            store.maintain()
+        default_context().cache.clear()
+        for condition, count in (
+            (f"m = {most}", 1),
+            (f'm >= "{next_to_it}"', 2),
+            (f"m < {next_to_it}", 4),
+            (f"m != -{most}", 5),
+            ("m > 0", 3),
+            ("m BETWEEN -0.000019 AND 0.000011", 3),
+            ("NOT (m < 0)", 4),
+            (f"m IN (0, {most})", 2),
+            ("m < 1e40", 6),
+            ("m = 0.000001", 0),
+        ):
+            found = store.execute(f"QUERY a WHERE {condition} COUNT").to_table().to_pylist()
+            assert found == [{"count": count}], condition
+
+
 EXTREMES = {
     "QUERY a WHERE n = -9223372036854775808": 1,
     "QUERY a WHERE n >= -1e30": 4,

@@ -14,8 +14,10 @@ from weir.events.store import EventStore
 
 _WRITE = """
 import sys, pyarrow as pa, weir
+from decimal import Decimal
 store = weir.events.create(sys.argv[1], buckets=1, events_per_zone=512, fsync=False)
-fields = {"status": ["ok", "slow", "lost"], "ms": "int", "host": "string", "at": "datetime", "ok": "bool"}
+fields = {"status": ["ok", "slow", "lost"], "ms": "int", "host": "string", "at": "datetime", "ok": "bool",
+          "fee": "decimal(12,2)"}
 store.define("call", fields)
 n = 20_000
 instants = pa.array([1_700_000_000_000_000 + i * 1_000_000 for i in range(n)], pa.timestamp("us", "UTC"))
@@ -28,6 +30,7 @@ with store.writer() as writer:
         "host": [f"h{i // 500}" for i in range(n)],
         "at": instants,
         "ok": [i % 1000 != 0 for i in range(n)],
+        "fee": pa.array([Decimal(i) / 100 for i in range(n)], pa.decimal128(12, 2)),
     }))
 """
 """What another process writes, whose rows are in memory nowhere here."""
@@ -37,6 +40,8 @@ _QUERIES = [
     ("QUERY call WHERE status != ok COUNT", "EnumBitmap(status)", 619),
     ("QUERY call WHERE NOT ok COUNT", "EnumBitmap(ok)", 20),
     ("QUERY call WHERE ms BETWEEN 700 AND 720 COUNT", "ZoneRange(ms)", 21),
+    ("QUERY call WHERE fee >= 7 AND fee < 7.205 COUNT", "ZoneRange(fee)", 21),
+    ('QUERY call WHERE fee = "7.2" COUNT', "ZoneRange(fee)", 1),
     ("QUERY call WHERE host = h7 COUNT", "ZoneBloom(host)", 500),
     ('QUERY call WHERE at >= "2023-11-15T03:00:00Z" COUNT', "TemporalRange(at)", 2800),
     ('QUERY call SINCE "2023-11-15T03:00:00Z" COUNT', "TemporalRange(timestamp)", 2800),
@@ -100,7 +105,7 @@ def test_what_came_since_is_found_by_indexes(store: EventStore, tmp_path: Path) 
     query = "QUERY call COUNT, MAX ms BY status"
     with weir.events.create(tmp_path / "other", buckets=2, fsync=False) as other:
         other.define("call", {name: kind.to_json() for name, kind in store.types()["call"].fields.items()})
-        payload = {"status": "ok", "ms": 1, "host": "h", "at": 1_700_000_000, "ok": True}
+        payload = {"status": "ok", "ms": 1, "host": "h", "at": 1_700_000_000, "ok": True, "fee": 1}
         with other.writer() as writer:
             first = writer.append("call", "c1", payload).ids
             other.remember("calls", query)

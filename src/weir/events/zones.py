@@ -35,6 +35,7 @@ _BY_TYPE = {
     "string": "BLOOMFILTER",
     "int": "ZONEMAP",
     "float": "ZONEMAP",
+    "decimal": "ZONEMAP",
     "date": "ZONEMAP",
     "datetime": "ZONEMAP",
 }

@@ -51,7 +51,7 @@ class IndexKind(StrEnum):
             )
         if self is IndexKind.LABEL_LIST:
             return (pa.types.is_list(type) or pa.types.is_large_list(type)) and _is_plain(type.value_type)
-        return _is_plain(type)
+        return _is_plain(type) or (self is IndexKind.ZONEMAP and pa.types.is_decimal128(type))
 
     @classmethod
     def of_library(cls, name: str) -> IndexKind | None:

@@ -159,4 +159,5 @@ def _number(kind: FieldType, operator: str, number: int | Decimal) -> tuple[Expr
             return None, "always" if holds and operator != "=" else "never"
         if kind.kind == "int":
             return lit(pa.scalar(whole, pa.int64())), operator
-        return lit(pa.scalar(Decimal(whole).scaleb(-scale), kind.arrow)), operator
+        # Written out, the decimal itself would be a float.
+        return lit(f"{Decimal(whole).scaleb(-scale):f}").cast(kind.arrow), operator

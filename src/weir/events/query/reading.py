@@ -226,7 +226,7 @@ class StepsRead:
     def _is_plain(self, step: StepRead, field: tree.FieldName) -> bool:
         """Whether a scan can evaluate a field: it is a single column whose values have exact literals."""
         column = self.scope.get(field)
-        kinds = ("string", "enum", "int", "float", "bool", "date", "datetime")
+        kinds = ("string", "enum", "int", "float", "decimal", "bool", "date", "datetime")
         return column.type.kind in kinds and len(_held_by(step.type, column)) == 1
 
     def _is_simple(self, condition: tree.Condition, levels: int) -> bool:
