@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -36,6 +36,20 @@ from weir.events.store import EventStore
 from weir.events.writer import Appended
 
 SIGNUP: dict[str, Any] = {"plan": ["free", "pro"], "country": "string | null", "amount": "decimal(12,2)"}
+
+
+READS: dict[str, Callable[[EventStore, Path], object]] = {
+    "rows": lambda store, _: store.execute("QUERY a").to_table(),
+    "count": lambda store, _: store.execute("QUERY a COUNT").to_table(),
+    "groups": lambda store, _: store.execute("QUERY a COUNT BY n").to_table(),
+    "condition": lambda store, _: store.query("a", where="n = 1").to_table(),
+    "sql": lambda store, _: store.sql("SELECT count(*) FROM a").to_table(),
+    "replay": lambda store, _: store.replay("far").to_table(),
+    "version": lambda store, _: store.version("far"),
+    "show": lambda store, _: store.show("all").to_table(),
+    "subscription": lambda store, _: list(store.subscribe("one")),
+    "export": lambda store, folder: store.export(folder),
+}
 
 
 @pytest.fixture
@@ -551,6 +565,29 @@ def test_a_clock_that_steps_back_after_a_look_at_others(
     assert second > first
     if read == "claim":
         assert store.version("u") == second
+
+
+@pytest.mark.parametrize("read", READS)
+def test_an_event_has_a_higher_id_than_all_that_its_process_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Also than those of a process whose clock is ahead, in a shard that was held before."""
+
+    def clock(seconds: int) -> None:
+        monkeypatch.setattr(store_module, "process_clock", HybridClock(lambda: seconds * 1_000_000))
+
+    clock(1_000_000_000)
+    with weir.events.create(tmp_path / "store", buckets=8, fsync=False) as store, store.writer() as writer:
+        store.define("a", {"n": "int"})
+        store.remember("all", "QUERY a COUNT")
+        writer.append("a", "near", {"n": 0})
+        with monkeypatch.context() as elsewhere:
+            ahead = HybridClock(lambda: 2_000_000_000_000_000)
+            elsewhere.setattr(store_module, "process_clock", ahead)
+            with weir.events.open(store.path, fsync=False) as other, other.writer() as far_writer:
+                far = far_writer.append("a", "far", {"n": 1}).version
+        READS[read](store, tmp_path / "export")
+        assert writer.append("a", "near", {"n": 2}).version > far
 
 
 def test_two_clocks_with_the_same_tick_give_no_id_twice(

@@ -907,6 +907,7 @@ class EventStore:
         newest = partial(self._catalog, True)
         # Events do not change: which there are says what is exported, whenever each is read.
         ids, catalog = read_with_catalog(newest(), newest, partial(ids_by_type, self._table))
+        process_clock.observe(max((int(one[-1]) for one in ids.values()), default=0))
 
         def parts_of(kind: EventType) -> Iterator[pa.Table]:
             plan = ReplayPlan.of(self._table, catalog, [kind])
