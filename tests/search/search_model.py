@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,10 @@ def _match(rows: Mapping[Key, Row], query: MatchQuery, column: str, k1: float, b
         else [word]
         for word in query.query.split()
     ]
+    rarity = {}
+    for word in {word for group in groups for word in group}:
+        having = sum(word in words for words in texts.values())
+        rarity[word] = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
     found = {}
     for key, words in texts.items():
         hits = [any(word in words for word in group) for group in groups]
@@ -113,11 +118,9 @@ def _match(rows: Mapping[Key, Row], query: MatchQuery, column: str, k1: float, b
             continue
         score = 0.0
         for word in (word for group in groups for word in group):
-            having = sum(word in other for other in texts.values())
             count = words.count(word)
-            rarity = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
             length = 1 - b + b * len(words) / mean
-            score += rarity * count * (k1 + 1) / (count + k1 * length) if count else 0.0
+            score += rarity[word] * count * (k1 + 1) / (count + k1 * length) if count else 0.0
         found[key] = score * query.boost
     return found
 
@@ -132,6 +135,7 @@ def _together(text: Sequence[str], words: Sequence[str], slop: int) -> bool:
     return any(text[at] == words[0] and follow(at, words[1:]) for at in range(len(text)))
 
 
+@cache
 def _edits(one: str, other: str) -> int:
     if not one or not other:
         return len(one) + len(other)
