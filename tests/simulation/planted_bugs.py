@@ -813,11 +813,11 @@ PLANTED_BUGS = (
         is_long=True,
         first_seed=590,
     ),
-    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=190),
+    PlantedBug("a shard manifest is overwritten", "I1, I2, I7, I9", _manifest_overwritten, first_seed=230),
     PlantedBug(
         "a flush is repeated after a lost answer", "I5", _flush_repeated_after_a_lost_answer, first_seed=590
     ),
-    PlantedBug("a lease is ignored", "lease", _lease_ignored, first_seed=11),
+    PlantedBug("a lease is ignored", "lease", _lease_ignored, first_seed=28),
     PlantedBug(
         "garbage is collected at once",
         "I8, I9",
@@ -842,7 +842,7 @@ PLANTED_BUGS = (
         "I5, I6, I12",
         _base_ahead_of_the_tail_unnoticed,
         "collecting",
-        first_seed=1210,
+        first_seed=1340,
     ),
     PlantedBug(
         "the tail outlives its flush in a reader", "I5, I6, I12", _tail_kept_after_a_flush, first_seed=206
@@ -897,7 +897,7 @@ PLANTED_BUGS = (
         "I4, marks, no unexplained error",
         _record_of_marks_collected,
         "repeating",
-        first_seed=24,
+        first_seed=40,
     ),
     PlantedBug(
         "marks of a merge are published without its rows", "I7", _marks_without_rows, "merging in waves"
@@ -925,7 +925,7 @@ PLANTED_BUGS = (
         "I4, I5, I7, staged",
         _staged_twice_published,
         "staging",
-        first_seed=37,
+        first_seed=90,
     ),
     PlantedBug("the mark of a publication is lost", "I4, marks", _mark_of_a_publication_lost, "staging"),
     PlantedBug(
