@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import lance
@@ -58,3 +59,15 @@ def test_a_file_that_was_cut_short_has_none(written: tuple[bytes, str, npt.NDArr
     data, name, _ = written
     for length in {0, 1, 7, 8, len(data) // 2, len(data) - 1}:
         assert deleted_offsets(data[:length], name) is None
+
+
+@pytest.mark.parametrize("written", ["half", "a run"], indirect=True)
+def test_rows_are_counted_without_their_numbers(written: tuple[bytes, str, npt.NDArray[np.int64]]) -> None:
+    data, name, deleted = written
+    tracemalloc.start()
+    try:
+        assert deleted_rows(data, name) == len(deleted)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < len(deleted)

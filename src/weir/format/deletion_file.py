@@ -8,6 +8,7 @@ how large it is; neither kind has a checksum.
 from __future__ import annotations
 
 import struct
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ _COOKIE_WITH_RUNS = 12347
 _ARRAY_LIMIT = 4096
 _BITMAP_BYTES = 8192
 _OFFSETS_FROM = 4
+_FAILURES = (struct.error, ValueError, IndexError, pa.ArrowException, OSError)
+
+_Content = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
 def is_whole_deletion_file(data: Bytes, path: str) -> bool:
@@ -66,8 +70,14 @@ def deleted_rows(data: Bytes, path: str) -> int | None:
     >>> deleted_rows(struct.pack("<IIHHIHH", 12346, 1, 0, 1, 16, 7, 9), "_deletions/0-1-2.bin")
     2
     """
-    offsets = deleted_offsets(data, path)
-    return None if offsets is None else len(offsets)
+    view = memoryview(data).cast("B")
+    try:
+        if path.endswith(".arrow"):
+            return len(_arrow_offsets(view))
+        containers = _containers(view)
+        return None if containers is None else sum(rows for _, rows, _ in containers)
+    except _FAILURES:
+        return None
 
 
 def deleted_offsets(data: Bytes, path: str) -> Offsets | None:
@@ -91,15 +101,26 @@ def deleted_offsets(data: Bytes, path: str) -> Offsets | None:
     view = memoryview(data).cast("B")
     try:
         if path.endswith(".arrow"):
-            with pa.ipc.open_file(pa.py_buffer(view)) as file:
-                return np.sort(file.read_all().column(0).to_numpy()).astype(np.uint32, copy=False)
-        return _bitmap(view)
-    except (struct.error, ValueError, IndexError, pa.ArrowException, OSError):
+            return np.sort(_arrow_offsets(view)).astype(np.uint32, copy=False)
+        containers = _containers(view)
+    except _FAILURES:
         return None
+    if containers is None:
+        return None
+    parts = [(_numbers(content) + (key << 16)).astype(np.uint32) for key, _, content in containers]
+    return np.concatenate(parts or [np.zeros(0, np.uint32)])
 
 
-def _bitmap(view: memoryview) -> Offsets | None:
-    """Return the numbers in a Roaring bitmap; None if none begins like this, or more follows."""
+def _arrow_offsets(view: memoryview) -> npt.NDArray[np.generic]:
+    with pa.ipc.open_file(pa.py_buffer(view)) as file:
+        return cast("npt.NDArray[np.generic]", file.read_all().column(0).to_numpy())
+
+
+def _containers(view: memoryview) -> list[tuple[int, int, _Content]] | None:
+    """Return the containers of a Roaring bitmap: their key, how many numbers are in them, and their content.
+
+    None if none begins like this, if one has more or fewer numbers than the head says, or if more follows.
+    """
     cookie = int(struct.unpack_from("<I", view)[0])
     runs = b""
     if cookie == _COOKIE:
@@ -117,22 +138,33 @@ def _bitmap(view: memoryview) -> Offsets | None:
     at += 4 * count
     if not runs or count >= _OFFSETS_FROM:
         at += 4 * count
-    parts = []
+    found: list[tuple[int, int, _Content]] = []
     for number, (key, less_one) in enumerate(described.tolist()):
+        content: _Content
         if runs and runs[number // 8] >> number % 8 & 1:
-            pairs = np.frombuffer(view, np.uint16, 2 * int(struct.unpack_from("<H", view, at)[0]), at + 2)
-            first, lengths = pairs[0::2].astype(np.int64), pairs[1::2].astype(np.int64) + 1
-            ends = np.cumsum(lengths)
-            low = np.arange(lengths.sum()) + np.repeat(first - ends + lengths, lengths)
-            at += 2 + pairs.nbytes
+            pairs = int(struct.unpack_from("<H", view, at)[0])
+            content = np.frombuffer(view, np.uint16, 2 * pairs, at + 2).reshape(pairs, 2)
+            rows = int(content[:, 1].sum(dtype=np.int64)) + pairs
+            at += 2
         elif less_one < _ARRAY_LIMIT:
-            low = np.frombuffer(view, np.uint16, less_one + 1, at).astype(np.int64)
-            at += 2 * len(low)
+            content = np.frombuffer(view, np.uint16, less_one + 1, at)
+            rows = len(content)
         else:
-            bits = np.frombuffer(view, np.uint8, _BITMAP_BYTES, at)
-            low = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-            at += _BITMAP_BYTES
-        if len(low) != less_one + 1:
+            content = np.frombuffer(view, np.uint8, _BITMAP_BYTES, at)
+            rows = int(np.bitwise_count(content.view(np.uint64)).sum())
+        if rows != less_one + 1:
             return None
-        parts.append((low + (key << 16)).astype(np.uint32))
-    return np.concatenate(parts or [np.zeros(0, np.uint32)]) if at == len(view) else None
+        at += content.nbytes
+        found.append((key, rows, content))
+    return found if at == len(view) else None
+
+
+def _numbers(content: _Content) -> npt.NDArray[np.int64]:
+    """Return the numbers in a container: the first of runs and how many follow, or numbers, or bits."""
+    if content.dtype == np.uint8:
+        return np.flatnonzero(np.unpackbits(content.view(np.uint8), bitorder="little"))
+    if content.ndim == 1:
+        return content.astype(np.int64)
+    first, lengths = content[:, 0].astype(np.int64), content[:, 1].astype(np.int64) + 1
+    ends = np.cumsum(lengths)
+    return np.arange(lengths.sum()) + np.repeat(first - ends + lengths, lengths)
