@@ -7,10 +7,11 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -41,6 +42,24 @@ def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
         return os.getpid()
 
     assert os.getpid() not in set(SparkRunner(spark).run(process, [1, 2]))
+
+
+def test_tasks_run_in_the_workers_that_data_frames_have(spark: SparkSession) -> None:
+    def parent(_: int) -> int:
+        return os.getppid()
+
+    def parents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.record_batch([[os.getppid()] * batch.num_rows], ["parent"])
+
+    (row,) = spark.range(1).mapInArrow(parents, "parent long").collect()
+    assert list(SparkRunner(spark).run(parent, [1])) == [row["parent"]]
+
+
+def test_a_job_of_a_classic_session_is_not_planned(spark: SparkSession) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(spark), "range", lambda *_: pytest.fail("a data frame was made"))
+        assert list(SparkRunner(spark).run(squares(), [3])) == [9]
 
 
 @pytest.mark.everywhere

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Self, TypeVar, cast
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,6 +24,9 @@ from weir.errors import RunnerError, WeirError
 from weir.spark.python_worker import keep_imports_of
 from weir.spark.silence import SparkSilentError, SparkWatch, on_thread, silent, watch_session
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
 __all__ = ["SparkRunner"]
 
 _log = get_logger(__name__)
@@ -32,6 +35,7 @@ _MAX_JOBS = 16
 _LONGEST_REASON = 400
 _OF_NO_USE = "An error occurred while calling"
 _CANCEL_AGAIN_SECONDS = 0.5
+_SHORT_TRACEBACKS = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 _ANSWERS = "number long, answer binary"
 _ANSWER_SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.binary())])
 
@@ -52,9 +56,9 @@ class SparkRunner:
     tasks are made for that: the work of a lost run is found and kept. The counts in a report cover only runs
     that answered, so they exclude the work of lost ones.
 
-    Uses only the DataFrame API, so it works with classic sessions and with Spark Connect. Tasks are divided
-    into at most ``jobs`` Spark jobs, which are submitted at once and reported as they end, so progress
-    advances with each. If a task fails, running jobs are cancelled.
+    Works with classic sessions and with Spark Connect. Tasks are divided into at most ``jobs`` Spark jobs,
+    which are submitted at once and reported as they end, so progress advances with each. If a task fails,
+    running jobs are cancelled.
 
     Parameters
     ----------
@@ -134,17 +138,19 @@ class SparkRunner:
 
     def _job(self, tag: str, pickled: Sequence[bytes]) -> list[bytes]:
         """Run some tasks as one Spark job with as many partitions; return their pickled results."""
-        if is_remote():
-            self._spark.addTag(tag)
-        else:
-            self._spark.sparkContext.addJobTag(tag)
+        count = len(pickled)
         try:
-            count = len(pickled)
-            numbers = self._spark.range(0, count, 1, count)
-            rows = numbers.mapInArrow(_Work(tuple(pickled)), _ANSWERS).collect()
+            if is_remote():
+                self._spark.addTag(tag)
+                numbers = self._spark.range(0, count, 1, count)
+                rows = numbers.mapInArrow(_Work(tuple(pickled)), _ANSWERS).collect()
+                return [bytes(row["answer"]) for row in rows]
+            # Connect has no RDDs. A job of data frames is planned first, and its tasks start later.
+            context = _context_of(self._spark)
+            context.addJobTag(tag)
+            return context.parallelize(pickled, count).map(_answer).collect()
         except Exception as error:
             raise _failure(error) from error
-        return [bytes(row["answer"]) for row in rows]
 
     def _cancel(self, tag: str, futures: Collection[Future[list[bytes]]], watch: SparkWatch) -> None:
         """Cancel running jobs, and wait for them to end."""
@@ -167,9 +173,23 @@ class SparkRunner:
             self._spark.sparkContext.cancelJobsWithTag(tag)
 
 
+def _context_of(spark: SparkSession) -> SparkContext:
+    """Return the context of a classic session, for jobs in the Python workers that data frames have.
+
+    Spark has a pool of workers for every environment, and sets one variable for data frames that it does not
+    set for RDDs: theirs would have to import Weir first, again after every minute of rest.
+    """
+    context = spark.sparkContext
+    own = object.__new__(type(context))
+    own.__dict__.update(context.__dict__)
+    if spark.conf.get(_SHORT_TRACEBACKS, "true") == "true":
+        own.environment = {**context.environment, "SPARK_SIMPLIFIED_TRACEBACK": "1"}
+    return own
+
+
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The executor side: runs the tasks with the given numbers."""
+    """The executor side of a job through Connect: runs the tasks with the given numbers."""
 
     pickled: tuple[bytes, ...]
 
