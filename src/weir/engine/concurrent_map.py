@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from weir.engine.context import EngineContext
-from weir.engine.uptime import system_uptime
 
 __all__ = ["Wave", "ask_both", "concurrent_map", "processors"]
 
@@ -110,11 +110,16 @@ class Wave:
     """
 
     def __init__(self) -> None:
-        self._began = system_uptime()
+        self._began = _uptime()
 
     def was_short(self) -> bool:
         """Whether all that was asked since it began is as if it had been asked in the order that matters."""
-        return system_uptime() - self._began < _WAVE_SECONDS
+        return _uptime() - self._began < _WAVE_SECONDS
+
+
+def _uptime() -> float:
+    """Return a time that, on Linux, also advances while the system sleeps, when hours may pass for others."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def processors() -> int:

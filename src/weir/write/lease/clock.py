@@ -7,10 +7,9 @@ something on that system only.
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Protocol
-
-from weir.engine.uptime import system_uptime
 
 __all__ = ["SYSTEM_CLOCK", "Clock"]
 
@@ -28,11 +27,14 @@ class Clock(Protocol):
 
 
 class _SystemClock:
-    # Where the time asleep is missing, the fence entry has to do alone.
-    uptime = staticmethod(system_uptime)
-
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def uptime(self) -> float:
+        if hasattr(time, "CLOCK_BOOTTIME"):
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        # Elsewhere than on Linux the time asleep may be missing, and the fence entry has to do alone.
+        return time.monotonic()
 
 
 SYSTEM_CLOCK: Clock = _SystemClock()
