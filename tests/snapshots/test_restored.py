@@ -524,19 +524,14 @@ def with_backup(place: str, options: dict[str, str] | None) -> tuple[weir.Table,
     return table, {one.path: bytes(store.get(one.path)) for one in store.list("")}
 
 
-@pytest.mark.parametrize("where", ["disk", "store"])
-@pytest.mark.parametrize("merges", [0, 1, 2])
-@pytest.mark.parametrize("sessions", [1, 3])
-def test_a_process_that_did_not_look_meanwhile_sees_it_all_the_same(
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+def check_that_all_see_a_backup(
+    place: str,
+    options: dict[str, str],
     elsewhere: Callable[[Callable[[], None]], None],
-    where: str,
     merges: int,
     sessions: int,
 ) -> None:
-    """There are as many versions again when it looks, or more, of the base table and of the manifests."""
-    place, options = place_of(where, tmp_path, request)
+    """There are as many versions again when they look, or more, of the base table and of the manifests."""
     table, backup = with_backup(place, options)
     store = table.internals.store
     for n in range(2):
@@ -566,6 +561,23 @@ def test_a_process_that_did_not_look_meanwhile_sees_it_all_the_same(
         reader.maintenance.merge()
         assert everything(reader) == expected
     assert not readers[0].maintenance.verify().findings
+
+
+@pytest.mark.parametrize("merges", [0, 1, 2])
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_a_process_that_did_not_look_meanwhile_sees_it_all_the_same(
+    tmp_path: Path, elsewhere: Callable[[Callable[[], None]], None], merges: int, sessions: int
+) -> None:
+    check_that_all_see_a_backup(str(tmp_path / "t"), {}, elsewhere, merges, sessions)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("merges", [0, 1, 2])
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_it_sees_a_backup_on_an_object_store_all_the_same(
+    s3_endpoint: S3Endpoint, elsewhere: Callable[[Callable[[], None]], None], merges: int, sessions: int
+) -> None:
+    check_that_all_see_a_backup(s3_endpoint.new_uri(), s3_endpoint.options, elsewhere, merges, sessions)
 
 
 @pytest.mark.parametrize("where", ["disk", "store"])
