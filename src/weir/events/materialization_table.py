@@ -199,10 +199,14 @@ class MaterializationTable:
 
     def keep(self, kept: Kept) -> Kept:
         """Keep a state in memory, if it is not too large; return it."""
-        self._last_kept.pop(self.uri, None)
+        self.let_go()
         if kept.rows.nbytes <= _MOST_BYTES:
             self._last_kept[self.uri] = self.history, kept
         return kept
+
+    def let_go(self) -> None:
+        """Keep nothing in memory."""
+        self._last_kept.pop(self.uri, None)
 
     def _state_of(self, table: Table | None) -> Kept:
         schema = self._schema

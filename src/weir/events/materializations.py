@@ -384,8 +384,10 @@ class Materialization:
         if is_anew:
             kept = Kept(kept.rows.slice(0, 0), before)
         fresh = self._fresh(Cursor() if before is None or is_anew else before.cursor, kept.end, runner)
-        if self._history != self._stored.history:
+        is_continued = fresh.end is None or kept.end is None or fresh.end.follows(kept.end)
+        if self._history != self._stored.history or not is_continued:
             # A backup was put in the place of the store, which may lack events that are in what is kept.
+            self._stored.let_go()
             return self.later().show(runner)
         if fresh.cursor.seen:
             self._clock.observe(max(fresh.cursor.seen.values()))

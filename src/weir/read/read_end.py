@@ -32,6 +32,13 @@ class ReadEnd:
         """Return how far a read of a snapshot comes."""
         return cls(_below(snapshot), {view.shard_id: view.last_position for view in snapshot.shards})
 
+    def follows(self, before: ReadEnd) -> bool:
+        """Whether a read that came so far can be of the same history as an earlier one.
+
+        A backup from before the first write takes the shards away, and nothing else tells.
+        """
+        return all(self.positions.get(shard, -1) >= last for shard, last in before.positions.items())
+
     def tails(self, snapshot: ReadSnapshot) -> list[tuple[TailRun, ...]] | None:
         """Return the log entries written since, for every shard of a newer snapshot.
 
