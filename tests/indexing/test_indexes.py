@@ -155,6 +155,29 @@ def test_every_kind_through_a_whole_life(table: weir.Table) -> None:
 
 
 @pytest.mark.usefixtures("small_generations_gain")
+def test_zones_are_as_large_as_was_asked_of_a_table_without_rows(table: weir.Table) -> None:
+    """The library forgets it of an index that covers none."""
+    asked: dict[str, tuple[str, dict[str, Any]]] = {
+        "id": ("ZONEMAP", {"rows_per_zone": 64}),
+        "text": ("BLOOMFILTER", {"number_of_items": 32}),
+    }
+    for column, (kind, parameters) in asked.items():
+        table.indexes.create(column, kind, name=f"{column}_zones", **parameters)
+    for _ in range(2):
+        upsert(table, rows(0, 300))
+        table.maintenance.merge()
+        table.maintenance.catch_up_indexes()
+    sources = [*(described(one) for one in generations(table)), table.indexes.list()]
+    assert len(sources) == 3
+    for source in sources:
+        found = {one.column: one.definition for one in source if one.name.endswith("_zones")}
+        for column, (_, parameters) in asked.items():
+            definition = found[column]
+            assert definition is not None
+            assert definition.parameters.items() >= parameters.items()
+
+
+@pytest.mark.usefixtures("small_generations_gain")
 def test_a_generation_codes_vectors_as_the_base_table_does(table: weir.Table) -> None:
     upsert(table, rows(0, 2000))
     table.maintenance.merge()

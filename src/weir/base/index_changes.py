@@ -37,7 +37,8 @@ __all__ = ["base_indexes", "create_index", "drop_index", "free_index_name"]
 _DECLARED = "weir.index."
 """Before an index's name: the key in the table's configuration of what the library forgets of it."""
 
-_FORGOTTEN = ("num_partitions", "custom_stop_words")
+_FORGOTTEN = ("num_partitions", "custom_stop_words", "rows_per_zone", "number_of_items", "probability")
+"""Parameters that the library does not keep, or not of an index without rows."""
 
 _MAX_DROP_ATTEMPTS = 16
 

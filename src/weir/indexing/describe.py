@@ -79,11 +79,15 @@ class ExistingIndex:
         return frozenset().union(*(segment.fragment_ids for segment in self.segments))
 
     def declared_with(self, parameters: Mapping[str, Any]) -> ExistingIndex:
-        """Return it with parameters that the library does not keep added to its definition."""
+        """Return it with parameters that the library does not keep added to its definition.
+
+        Of an index without rows it tells some, which are its own defaults.
+        """
         if self.definition is None:
             return self
-        every = MappingProxyType({**self.definition.parameters, **parameters})
-        return replace(self, definition=replace(self.definition, parameters=every))
+        told = self.definition.parameters
+        every = {**parameters, **told} if self.num_rows else {**told, **parameters}
+        return replace(self, definition=replace(self.definition, parameters=MappingProxyType(every)))
 
 
 def describe_indexes(
