@@ -20,6 +20,7 @@ __all__ = ["ROWS_WORTH_INDEXES", "build_indexes", "index_kinds", "zone_rows"]
 ROWS_WORTH_INDEXES = 16_384
 """Events from which on a generation gets indexes."""
 _DEFAULT_ZONE = 2048
+_ROWS_OF_ZONE = {"ZONEMAP": "rows_per_zone", "BLOOMFILTER": "number_of_items"}
 _CORE = {
     "event_type": "BITMAP",
     # What a replay asks for.
@@ -75,15 +76,9 @@ def zone_rows(catalog: Catalog) -> int:
 
 def build_indexes(table: Table, catalog: Catalog) -> None:
     """Build the indexes that the events table lacks. Safe to run concurrently."""
-    present = {index.column: index for index in table.indexes.list()}
+    present = {index.column for index in table.indexes.list()}
     for column, kind in index_kinds(catalog).items():
-        parameters: dict[str, Any] = {"rows_per_zone": zone_rows(catalog)} if kind == "ZONEMAP" else {}
-        index = present.get(column)
-        if index is None:
+        if column not in present:
+            zones: dict[str, Any] = {_ROWS_OF_ZONE[kind]: zone_rows(catalog)} if kind in _ROWS_OF_ZONE else {}
             with suppress(IndexExistsError):
-                table.indexes.create(column, kind, **parameters)
-        elif index.num_rows and index.definition is not None and index.definition.kind == kind:
-            # One of a table without rows has zones of the library's own size.
-            known = index.definition.parameters
-            if any(known.get(name) != value for name, value in parameters.items()):
-                table.indexes.create(column, kind, name=index.name, replace=True, **parameters)
+                table.indexes.create(column, kind, **zones)
