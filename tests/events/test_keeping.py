@@ -788,6 +788,11 @@ def test_what_is_kept_is_bounded(store: EventStore) -> None:
     assert store.show("few").to_table().column("n").to_pylist() == [6]
     assert store.show("counted").to_table().to_pylist() == [{"count": 1}]
     assert store.show("recent").to_table().to_pylist() == [{"count": 4}]
+    # A call takes the command too, with what it keeps.
+    store.remember("fewer", 'REMEMBER QUERY a AS few KEEP 3 ROWS FOR "30d"', keep_rows=2)
+    fewer = store.materializations()["fewer"]
+    assert (fewer.keep_rows, fewer.keep_age) == (2, timedelta(days=30))
+    assert store.show("fewer").to_table().column("n").to_pylist() == [6]
 
 
 def test_materialisations_by_name(store: EventStore) -> None:

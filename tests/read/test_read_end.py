@@ -59,7 +59,9 @@ class _Following:
         return rows is not None
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 24))]
+)
 def test_what_was_written_since_is_read_from_the_logs_while_they_have_it(tmp_path: Path, seed: int) -> None:
     random, written = Random(seed), _Written()
     uri = str(tmp_path / "table")

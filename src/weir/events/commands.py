@@ -95,9 +95,7 @@ class CommandRunner:
 
     def _remember(self, command: tree.Remember, text: str) -> Result:
         try:
-            return self._store.remember(
-                command.name.text, text, keep_rows=command.keep_rows, keep_age=command.keep_age
-            )
+            return self._store.remember(command.name.text, text)
         except QueryError:
             raise
         except InputError as error:

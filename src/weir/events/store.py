@@ -60,6 +60,7 @@ from weir.events.event_types import EventType
 from weir.events.given_back import give_back_memory
 from weir.events.instants import now_micros
 from weir.events.language import tree
+from weir.events.language.parser import parse
 from weir.events.materialization_table import Kept, drop_table, stored_tables
 from weir.events.materializations import (
     Materialization,
@@ -580,11 +581,11 @@ class EventStore:
         name : str
             The name.
         query : str
-            A ``QUERY``.
+            A ``QUERY``; or a ``REMEMBER``, of which the name does not count.
         keep_rows : int, optional
-            How many of the newest rows to keep. Default: all.
+            How many of the newest rows to keep. Default: what a ``REMEMBER`` says, else all.
         keep_age : timedelta, optional
-            Maximum age of rows, by their timestamp. Default: any age.
+            Maximum age of rows, by their timestamp. Default: what a ``REMEMBER`` says, else any age.
 
         Raises
         ------
@@ -595,6 +596,10 @@ class EventStore:
         """
         self._refuse_if_closed()
         check_name(name, "a materialisation")
+        command = parse(query)
+        if isinstance(command, tree.Remember):
+            keep_rows = command.keep_rows if keep_rows is None else keep_rows
+            keep_age = command.keep_age if keep_age is None else keep_age
         if keep_rows is not None and (
             not isinstance(keep_rows, int) or isinstance(keep_rows, bool) or keep_rows < 1
         ):
