@@ -106,7 +106,7 @@ def test_what_was_written_since_is_read_from_the_logs_while_they_have_it(tmp_pat
                 moved()
             else:
                 by_logs += random.choice(readers).check(written, random.choice([0, 30]))
-    assert by_logs > 3
+    assert by_logs
 
 
 def _table(path: Path) -> weir.Table:
