@@ -197,7 +197,23 @@ class TableReader:
     ) -> tuple[pa.Table | None, ReadEnd]:
         """Return the rows written since an earlier read, and how far this one came.
 
-        The rows are None if there was no read before, or more has to be read than the logs.
+        Takes a snapshot with every acknowledged write. Rows deleted since are not told.
+
+        Parameters
+        ----------
+        end : ReadEnd or None
+            How far that read came; None if there was none.
+        columns : sequence of str
+            Columns of the result, in order.
+        filter : str, optional
+            SQL condition, as for :meth:`scan`.
+
+        Returns
+        -------
+        rows : Table or None
+            None if there was no read before, or more has to be read than the logs.
+        end : ReadEnd
+            For the next call.
         """
         refuse_forked()
 

@@ -136,7 +136,8 @@ class StepsRead:
 
         ``recent`` reuses a snapshot at least as new as that of the last scan, which saves taking another.
         """
-        columns = self._columns_read(after is not None)
+        columns = self._columns_read(with_arrival=after is not None)
+        self._log_projection(columns)
         return self.table.scan(
             columns,
             filter=self._filter(self._arrived(after)),
@@ -153,19 +154,20 @@ class StepsRead:
         end : ReadEnd, optional
             How far the read came that saw it: while all newer events are in the log, nothing else is read.
         """
-        reader = self.table.internals.reader
-        rows, reached = reader.rows_after(end, self._columns_read(True), self._filter([]))
+        columns = self._columns_read(with_arrival=True)
+        rows, reached = self.table.internals.reader.rows_after(end, columns, self._filter([]))
         if rows is None:
             # The snapshot has just been taken.
-            rows = self.scan(after, recent=True).to_table()
+            return self.scan(after, recent=True).to_table(), reached
+        self._log_projection(columns)
         return rows, reached
 
-    def _columns_read(self, with_arrival: bool) -> list[str]:
+    def _columns_read(self, *, with_arrival: bool) -> list[str]:
         columns = self.column_names
-        if with_arrival:
-            columns = [*dict.fromkeys(["event_id", *columns]), "arrival_id"]
+        return [*dict.fromkeys(["event_id", *columns]), "arrival_id"] if with_arrival else columns
+
+    def _log_projection(self, columns: list[str]) -> None:
         _log.debug("%s: reads %s", self.table.uri, ", ".join(columns))
-        return columns
 
     def _filter(self, more: list[Expr]) -> str:
         condition = all_of(
