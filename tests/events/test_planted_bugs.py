@@ -18,6 +18,8 @@ from datafusion import col
 import weir
 from tests.events.model import Model
 from weir.errors import ConflictError
+from weir.events import payloads
+from weir.events.calendar import with_days
 from weir.events.clock import SHARD_BITS, HybridClock
 from weir.events.language import tree
 from weir.events.materializations import Materialization
@@ -86,6 +88,14 @@ def check_conditions_select(one: Checked) -> None:
     for condition in ("g != u", "NOT g = u", "n != 3", "NOT (g = v OR n > 4)", "g NOT IN (u, w)"):
         one.same(f"QUERY a WHERE {condition}")
         one.same(f"QUERY a WHERE {condition} COUNT")
+
+
+def check_times_select(one: Checked) -> None:
+    """A window of time has the events of its days and no others."""
+    one.fill()
+    one.same('QUERY a SINCE "2026-01-01T12:05:00Z" UNTIL "2026-01-01T12:15:00Z"')
+    one.same('QUERY a WHERE timestamp BETWEEN "2026-01-01T12:02:00Z" AND "2026-01-01T12:07:00Z" COUNT')
+    one.same('QUERY b WHERE timestamp = "2026-01-01T12:05:00Z"')
 
 
 def check_the_first_are_the_first(one: Checked) -> None:
@@ -158,6 +168,7 @@ CHECKS: dict[str, Callable[[Checked], None]] = {
     "acknowledged": check_acknowledged_is_durable,
     "order": check_replays_are_in_order,
     "conditions": check_conditions_select,
+    "times": check_times_select,
     "first": check_the_first_are_the_first,
     "sequences": check_sequences,
     "remembered": check_remembered,
@@ -207,6 +218,20 @@ def replays_shard_by_shard(patch: pytest.MonkeyPatch) -> None:
         return table.take(np.lexsort((ids, ids & ((1 << SHARD_BITS) - 1))))
 
     patch.setattr(ReplayPlan, "rows", rows)
+
+
+def keeps_another_calendar(patch: pytest.MonkeyPatch) -> None:
+    """The days of events are those that it is at the other side of the world."""
+
+    def another(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        away = {
+            name: pc.add(one, pa.scalar(timedelta(hours=13)))
+            for name, one in columns.items()
+            if name == "timestamp"
+        }
+        return {**with_days({**columns, **away}), **columns}
+
+    patch.setattr(payloads, "with_days", another)
 
 
 def prunes_the_first(patch: pytest.MonkeyPatch) -> None:
@@ -271,6 +296,7 @@ BUGS: list[tuple[str, Callable[[pytest.MonkeyPatch], None]]] = [
     ("acknowledged", acknowledges_before_the_log),
     ("conditions", drops_neighbours),
     ("order", replays_shard_by_shard),
+    ("times", keeps_another_calendar),
     ("first", prunes_the_first),
     ("sequences", conditions_after_matching),
     ("remembered", counts_what_came_twice),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.events.calendars import check_calendars
 from weir.cli.event_shell import completions
 from weir.cli.main import main
 from weir.errors import CorruptionError, InputError
@@ -67,6 +68,8 @@ def test_a_restored_store_gives_the_same_answers(store: EventStore, tmp_path: Pa
         assert copy.restore(folder).events == 13
         assert copy.replay().to_table().equals(store.replay().to_table())
         assert copy.types() == store.types()
+        # Six days of others, one of those that have just come, one of their field.
+        assert check_calendars(copy) == 8
         assert copy.restore(folder).events == 0
         assert sum(batch.rows.num_rows for batch in copy.subscribe("s")) == 13
         with copy.writer() as writer:

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 import weir
+from tests.events.calendars import check_calendars
 from weir.engine.context import default_context
 from weir.errors import ConflictError, FencedError, InputError, LeaseHeldError
 from weir.events.store import EventStore
@@ -60,6 +61,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "writer"):
             self.writer.close()
+            check_calendars(self.store)
             self.store.close()
             shutil.rmtree(self.place, ignore_errors=True)
 

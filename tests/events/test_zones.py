@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import weir
+from tests.events.calendars import check_calendars
 from tests.forked_program import weir_python
 from weir.events.store import EventStore
 
@@ -110,6 +112,63 @@ with store.writer() as writer:
                 "ms": at,
             }))
 """
+_WRITE_DUE = """
+import sys, pyarrow as pa, weir
+store = weir.events.create(sys.argv[1], buckets=1, events_per_zone=512, fsync=False)
+store.define("task", {"due": "datetime | null"})
+n, minute, instants = 20_000, 60_000_000, pa.timestamp("us", "UTC")
+with store.writer() as writer:
+    # One of a hundred is due at any time of the two weeks, and some of those never.
+    due = [(None if i % 400 == 0 else i * 7919 % n) if i % 100 == 0 else i for i in range(n)]
+    writer.ingest("task", pa.table({
+        "context_id": [f"c{i % 7}" for i in range(n)],
+        "timestamp": pa.array([1_700_000_000_000_000 + i * minute for i in range(n)], instants),
+        "due": pa.array([None if i is None else (i - 10_000) * minute for i in due], instants),
+    }))
+"""
+
+
+def test_a_calendar_knows_the_days_of_a_field_whose_zones_are_all_wide(tmp_path: Path) -> None:
+    """Events are in the order of their timestamp, which is not that of their other times."""
+    subprocess.run([*weir_python(), _WRITE_DUE, str(tmp_path / "store")], check=True)
+    with weir.events.open(tmp_path / "store", fsync=False) as store:
+        due = [one for one in store.query("task").to_table().column("due").to_pylist() if one is not None]
+        for source in ("generation 1: reads", "base table"):
+            # Days before 1970 and after; instants of a day, a moment of it, one after another.
+            for first, last in (("1969-12-30", "1969-12-30"), ("1969-12-31", "1970-01-01")):
+                since = datetime.fromisoformat(f"{first}T00:00:00Z")
+                until = datetime.fromisoformat(f"{last}T00:00:00Z") + timedelta(days=1)
+                wanted = sum(since <= one < until for one in due)
+                assert wanted > 1400
+                for text in (
+                    f'QUERY task USING due SINCE "{since}" UNTIL "{until}"',
+                    f'QUERY task WHERE due >= "{since}" AND due < "{until}"',
+                    f'QUERY task WHERE due BETWEEN "{since}" AND "{until - timedelta(microseconds=1)}"',
+                ):
+                    result = store.execute(f"{text} COUNT")
+                    assert result.to_table().to_pylist() == [{"count": wanted}], text
+                    explained = result.explain()
+                    line = next(line for line in explained.splitlines() if source in line)
+                    assert "TemporalRange(due), Calendar(due)" in line
+                    read = re.search(r"rows: ([\d,]+) read", explained)
+                    # The library rounds what it has read to three digits.
+                    assert read is not None
+                    assert abs(int(read[1].replace(",", "")) - wanted) < 10
+            one = due[100]
+            result = store.execute(f'QUERY task WHERE due IN ("{one}", "{one + timedelta(minutes=1)}") COUNT')
+            assert result.to_table().to_pylist() == [
+                {"count": due.count(one) + due.count(one + timedelta(minutes=1))}
+            ]
+            assert "Calendar(due)" in result.explain()
+            replayed = store.execute('REPLAY task FOR c1 SINCE "2023-11-15" UNTIL "2023-11-16"')
+            assert "TemporalRange(timestamp), Calendar(timestamp)" in replayed.explain()
+            # The last days need no end. Of many days, or of all up to one, it is not asked.
+            lately = datetime.now(UTC) - timedelta(days=30)
+            assert "Calendar(due)" in store.execute(f'QUERY task USING due SINCE "{lately}"').explain()
+            for text in ('SINCE "1969-12-01" UNTIL "1970-01-02"', 'SINCE "1969-12-31"', 'UNTIL "1970-01-01"'):
+                assert "Calendar" not in store.execute(f"QUERY task USING due {text} COUNT").explain()
+            check_calendars(store)
+            store.maintain()
 
 
 def test_events_that_came_late_do_not_keep_zones_from_being_pruned(tmp_path: Path) -> None:

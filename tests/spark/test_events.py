@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from tests.events.calendars import check_calendars
 
 import weir
 from weir.events.store import EventStore
@@ -94,6 +95,7 @@ def test_data_frames_and_streams_are_appended_once(
     rows = spark.range(40).select(
         f.concat(f.lit("c"), (f.col("id") % 4).cast("string")).alias("context_id"),
         f.col("id").alias("amount"),
+        f.timestamp_seconds(f.lit(1_767_225_540) + f.col("id")).alias("timestamp"),
     )
     for _ in range(2):
         options = {"type": "click", "source": "job", "sequence": "1"}
@@ -114,6 +116,9 @@ def test_data_frames_and_streams_are_appended_once(
             .awaitTermination()
         )
     assert store.execute("QUERY click COUNT").to_table().to_pylist() == [{"count": 80}]
+    day = 'SINCE "2025-12-31" UNTIL "2026-01-01"'
+    assert store.execute(f"QUERY click {day} COUNT").to_table().to_pylist() == [{"count": 80}]
+    check_calendars(store)
     assert list((Path(store.path) / "spark").rglob("*.arrow")) == []
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from weir.errors import SchemaError
+from weir.events.calendar import DAYS_OF_TIMESTAMP, calendars
 from weir.events.event_types import CORE_FIELDS
 from weir.events.field_types import INSTANT
 from weir.sharding.shard_by import bucket
@@ -57,7 +58,7 @@ def create_event_table(
     core = [one.with_nullable(one.name != "event_id") for one in CORE_FIELDS]
     return create(
         f"{store.uri}/{EVENTS}",
-        pa.schema([*core, pa.field(ARRIVAL, pa.int64())]),
+        pa.schema([*core, pa.field(ARRIVAL, pa.int64()), pa.field(DAYS_OF_TIMESTAMP, pa.date32())]),
         primary_key="event_id",
         # A context is in one shard, whose writer decides the order of its events; an event never changes it.
         shard_by=bucket("context_id", buckets, immutable=True),
@@ -73,14 +74,14 @@ def open_event_table(store: ObjectStore, storage_options: Mapping[str, str] | No
 
 
 def add_columns(table: Table, columns: Mapping[str, str]) -> None:
-    """Add columns that the table lacks. Safe to run concurrently.
+    """Add columns that the table lacks, and their calendars. Safe to run concurrently.
 
     Raises
     ------
     SchemaError
         If the table has such a column of another type.
     """
-    types = column_types(columns)
+    types = column_types({**columns, **calendars(columns)})
     while True:
         schema = table.schema
         for name, kind in types.items():

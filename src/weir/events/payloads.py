@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.errors import InputError, SchemaError
+from weir.events.calendar import with_days
 from weir.events.event_types import EventType
 from weir.events.field_types import INSTANT, FieldType
 from weir.events.instants import YEARS, now_micros, parse_instant
@@ -109,7 +110,7 @@ def columns_of_events(events: Sequence[CheckedEvent], context: str) -> dict[str,
         only = events[0]
         for name, value in only.values.items():
             columns[only.type.columns[name][-1]] = _array([value], only.type.fields[name])
-        return columns
+        return with_days(columns)
     values: dict[str, tuple[list[Any], FieldType]] = {}
     for at, event in enumerate(events):
         for name, value in event.values.items():
@@ -119,7 +120,7 @@ def columns_of_events(events: Sequence[CheckedEvent], context: str) -> dict[str,
             values[column][0][at] = value
     for column, (held, field) in values.items():
         columns[column] = _array(held, field)
-    return columns
+    return with_days(columns)
 
 
 def _array(values: list[Any], field: FieldType) -> pa.Array:
@@ -197,7 +198,7 @@ def _columns_of_table(kind: EventType, table: pa.Table) -> dict[str, pa.Array]:
         if not field.optional and array.null_count:
             raise _RowMisfitError(name, pc.index(pc.is_null(array), True).as_py(), "null is not allowed")
         columns[kind.columns[name][-1]] = array
-    return columns
+    return with_days(columns)
 
 
 def misfits(kind: EventType, table: pa.Table) -> pa.Array:

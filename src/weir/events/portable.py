@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from weir.errors import CorruptionError, InputError, ObjectNotFoundError, OptionError, SchemaError
+from weir.events.calendar import with_days
 from weir.events.event_types import EventType
 from weir.events.field_types import FieldType
 from weir.events.instants import to_micros
@@ -274,7 +275,7 @@ def stored_columns(kind: EventType, rows: pa.Table) -> pa.Table:
     for name in rows.column_names:
         if name not in names:
             columns[kind.columns[name][-1]] = rows.column(name).cast(kind.fields[name].arrow, safe=False)
-    return pa.table(columns)
+    return pa.table(with_days(columns))
 
 
 def _parquet(data: bytes) -> pa.Table:

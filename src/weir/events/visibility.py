@@ -17,6 +17,7 @@ from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, func
 from datafusion.unparser import Dialect, Unparser
 from numpy.typing import NDArray
 
+from weir.events.calendar import calendar_of
 from weir.events.catalog import Catalog, Floor
 from weir.events.field_types import INSTANT
 from weir.events.instants import now_micros
@@ -29,6 +30,7 @@ __all__ = [
     "arrived_above",
     "arrived_after",
     "arrived_between",
+    "days_within",
     "events_scan",
     "filter_text",
     "ids_between",
@@ -40,9 +42,9 @@ __all__ = [
     "of_types",
     "scan_events",
     "text_literal",
-    "timestamp_from",
     "visible",
     "whole_number",
+    "within",
 ]
 
 _TEXT = re.compile(r"('(?:[^']|'')*')")
@@ -50,6 +52,9 @@ _QUALIFIED = re.compile(r'\bt\.(?:"(\w+)"|(\w+))')
 _ARRIVALS = pa.schema([("event_id", pa.int64()), ("arrival_id", pa.int64())])
 # Lance reads instants through nanoseconds.
 _LEAST, _MOST = -(1 << 63) // 1000 + 1, ((1 << 63) - 1) // 1000
+_DAY_MICROS = 86_400_000_000
+_MOST_DAYS = 31
+"""Days up to which a calendar is asked: the first time, each of them is read by itself."""
 
 
 def instant(micros: int) -> Expr:
@@ -122,14 +127,40 @@ def is_readable_instant(micros: int) -> bool:
     return _LEAST < micros < _MOST
 
 
-def timestamp_from(column: str, since: int | None, until: int | None) -> list[Expr]:
-    """Return conditions on a column of instants, without those a scan cannot evaluate."""
+def within(column: str, since: int | None, until: int | None) -> list[Expr]:
+    """Return conditions that bound a column of instants, without those a scan cannot evaluate.
+
+    Parameters
+    ----------
+    column : str
+        The column.
+    since, until : int or None
+        Microseconds since 1970, inclusive and exclusive.
+    """
     found = []
     if since is not None and is_readable_instant(since):
         found.append(col(column) >= instant(since))
     if until is not None and is_readable_instant(until):
         found.append(col(column) < instant(until))
-    return found
+    return [*found, *days_within(column, since, until)]
+
+
+def days_within(column: str, since: int | None, until: int | None) -> list[Expr]:
+    """Return what the bounds of :func:`within` mean for the calendar; nothing if they are of many days."""
+    if since is None or not is_readable_instant(since):
+        return []
+    if until is not None and not is_readable_instant(until):
+        until = None
+    first = since // _DAY_MICROS
+    last = ((now_micros() if until is None else until) - 1) // _DAY_MICROS
+    if last - first >= _MOST_DAYS:
+        return []
+    days = col(calendar_of(column))
+    return [days >= _day(first), *([] if until is None else [days <= _day(last)])]
+
+
+def _day(number: int) -> Expr:
+    return lit(pa.scalar(number, pa.date32()))
 
 
 def arrived_after(event_id: int) -> Expr:

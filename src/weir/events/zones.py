@@ -1,8 +1,9 @@
 """Chooses the index of each events column, so that zones that cannot match are skipped.
 
 The policy depends on the type of a field: bitmaps for enums and booleans, Bloom filters per zone for texts,
-minimum and maximum per zone for numbers and times. These are indexes of the events table: flushes build them
-per generation and list them in the generation's catalog, upkeep builds them in the base table.
+minimum and maximum per zone for numbers and times, for times a calendar too. These are indexes of the events
+table: flushes build them per generation and list them in the generation's catalog, upkeep builds them in the
+base table.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from weir.errors import IndexExistsError
+from weir.events.calendar import DAYS_OF_TIMESTAMP, calendar_of
 from weir.events.catalog import Catalog
 from weir.events.field_types import FieldType
 from weir.table.table import Table
@@ -27,6 +29,7 @@ _CORE = {
     "context_id": "BTREE",
     # Events come nearly in the order of their time.
     "timestamp": "ZONEMAP",
+    DAYS_OF_TIMESTAMP: "BITMAP",
     # What has come since somebody looked. Of others than restored events the id says so, which is the key.
     "arrival_id": "ZONEMAP",
 }
@@ -67,6 +70,8 @@ def _add(found: dict[str, str], column: str, field: FieldType) -> None:
     kind = _BY_TYPE.get(field.kind)
     if kind is not None and (column not in found or kind == "BITMAP"):
         found[column] = kind
+    if field.kind == "datetime":
+        found[calendar_of(column)] = "BITMAP"
 
 
 def zone_rows(catalog: Catalog) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from datafusion import Expr
 
+from weir.events.instants import parse_instant
 from weir.events.language import tree
 from weir.events.query.comparisons import compared, is_one_of, matches
 from weir.events.query.scope import Column, Scope, failure
 from weir.events.visibility import all_of, any_of
 
-__all__ = ["condition_of", "conjuncts", "fields_of_condition", "steps_of"]
+__all__ = ["condition_of", "conjuncts", "fields_of_condition", "instants_between", "steps_of"]
 
 
 def conjuncts(condition: tree.Condition | None) -> list[tree.Condition]:
@@ -114,3 +115,44 @@ def _compared(
     else:
         result = matches(expression, found.type, condition.pattern)
     return ~result if condition.negated else result
+
+
+def instants_between(
+    conditions: Iterable[tree.Condition], scope: Scope
+) -> dict[Column, tuple[int | None, int | None]]:
+    """Return the bounds that a conjunction puts on every datetime field, inclusive and exclusive.
+
+    Parameters
+    ----------
+    conditions : iterable of Condition
+        Conditions that hold at once, with values of the types of their fields.
+    scope : Scope
+        Resolves their fields.
+    """
+    found: dict[Column, tuple[int | None, int | None]] = {}
+    for condition in conditions:
+        if not isinstance(condition, (tree.Comparison, tree.Between, tree.IsIn)):
+            continue
+        column = scope.get(condition.field)
+        if column.type.kind == "datetime":
+            since, until = _bounds(condition)
+            former = found.get(column, (None, None))
+            found[column] = (
+                max((one for one in (former[0], since) if one is not None), default=None),
+                min((one for one in (former[1], until) if one is not None), default=None),
+            )
+    return found
+
+
+def _bounds(condition: tree.Comparison | tree.Between | tree.IsIn) -> tuple[int | None, int | None]:
+    if isinstance(condition, tree.Comparison):
+        value, operator = parse_instant(condition.value.value), condition.operator
+        since = {"=": value, ">=": value, ">": value + 1}.get(operator)
+        return since, {"=": value + 1, "<=": value + 1, "<": value}.get(operator)
+    if condition.negated:
+        return None, None
+    values = condition.values if isinstance(condition, tree.IsIn) else (condition.low, condition.high)
+    instants = [parse_instant(one.value) for one in values]
+    if isinstance(condition, tree.IsIn):
+        return min(instants), max(instants) + 1
+    return instants[0], instants[1] + 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from weir.events.calendar import calendar_of
 from weir.events.catalog import Catalog
 from weir.events.event_types import EventType
 from weir.events.zones import zone_rows
@@ -18,6 +19,7 @@ from weir.read.scan import Scan
 __all__ = ["described_scan"]
 
 _NAMES = {"ZoneSuRF": "ZoneRange", "ZoneXorIndex": "ZoneBloom"}
+_UNPRUNED = "FullScan"
 _SCANNED = re.compile(r"rows_scanned=([\d.]+)(?: ([KMB]))?")
 _UNITS = {None: 1, "K": 1_000, "M": 1_000_000, "B": 1_000_000_000}
 
@@ -35,10 +37,11 @@ def described_scan(scan: Scan, catalog: Catalog, types: Iterable[EventType]) -> 
         The types that are read, which give the columns their names.
     """
     fields = {column: name for kind in types for name, columns in kind.columns.items() for column in columns}
-    return ["  " + line for line in _described(scan.plan(), fields, zone_rows(catalog))]
+    days = {calendar_of(column): name for column, name in {**fields, "timestamp": "timestamp"}.items()}
+    return ["  " + line for line in _described(scan.plan(), {**fields, **days}, days, zone_rows(catalog))]
 
 
-def _described(plan: ScanPlan, fields: Mapping[str, str], of_zone: int) -> list[str]:
+def _described(plan: ScanPlan, fields: Mapping[str, str], days: Collection[str], of_zone: int) -> list[str]:
     """Return the plan of a scan as text, one source per line.
 
     Counts what the indexes leave of a source: the filter runs, but events are not kept.
@@ -52,7 +55,7 @@ def _described(plan: ScanPlan, fields: Mapping[str, str], of_zone: int) -> list[
             rows += task.considered
             continue
         names = ", ".join(fields.get(name, name) for name in task.columns)
-        ways = ", ".join(dict.fromkeys(_strategy(one, fields) for one in task.strategies)) or "FullScan"
+        ways = ", ".join(dict.fromkeys(_strategy(one, fields, days) for one in task.strategies)) or _UNPRUNED
         scanned, held, touched, divided = _read_of(task, of_zone)
         lines.append(
             f"  {task.label}: reads {names} by {ways}; "
@@ -72,8 +75,10 @@ def _described(plan: ScanPlan, fields: Mapping[str, str], of_zone: int) -> list[
     return lines
 
 
-def _strategy(one: Any, fields: Mapping[str, str]) -> str:
+def _strategy(one: Any, fields: Mapping[str, str], days: Collection[str]) -> str:
     name = _NAMES.get(one.strategy, str(one.strategy))
+    if one.column in days and one.strategy != _UNPRUNED:
+        name = "Calendar"
     return name if one.column is None else f"{name}({fields.get(one.column, one.column)})"
 
 

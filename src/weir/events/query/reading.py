@@ -17,17 +17,18 @@ from weir.events.event_types import EventType
 from weir.events.instants import parse_instant
 from weir.events.language import tree
 from weir.events.names import CORE_NAMES
-from weir.events.query.conditions import condition_of, fields_of_condition
+from weir.events.query.conditions import condition_of, fields_of_condition, instants_between
 from weir.events.query.scope import Column, Scope
 from weir.events.visibility import (
     all_of,
     any_of,
     arrived_after,
+    days_within,
     filter_text,
     is_readable_instant,
     of_context,
-    timestamp_from,
     visible,
+    within,
 )
 from weir.read.read_end import ReadEnd
 from weir.read.scan import Scan
@@ -204,9 +205,12 @@ class StepsRead:
         if step.time is not None and step.time.type.kind == "datetime":
             held = _held_by(step.type, step.time)
             if len(held) == 1:
-                found += timestamp_from(held[0], self.bounds.since, self.bounds.until)
-        for condition in self._pushed(step):
+                found += within(held[0], self.bounds.since, self.bounds.until)
+        pushed = self._pushed(step)
+        for condition in pushed:
             found.append(condition_of(condition, self.scope, lambda one: col(_held_by(step.type, one)[0])))
+        for column, (since, until) in instants_between(pushed, self.scope).items():
+            found += days_within(_held_by(step.type, column)[0], since, until)
         whole = all_of(found)
         assert whole is not None
         return whole

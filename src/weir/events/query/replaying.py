@@ -30,8 +30,8 @@ from weir.events.visibility import (
     ids_between,
     of_context,
     of_types,
-    timestamp_from,
     visible,
+    within,
 )
 from weir.read.scan import Scan
 from weir.table.table import Table
@@ -242,7 +242,7 @@ class ReplayPlan:
         if self.context is not None:
             found.append(of_context(self.context))
         if self.using is None:
-            found += timestamp_from("timestamp", self.since, self.until)
+            found += within("timestamp", self.since, self.until)
         return [*found, *visible(self.catalog, types)]
 
     def run(self, clock: HybridClock) -> pa.Table:
