@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,21 @@ def test_a_job_of_a_classic_session_is_not_planned(spark: SparkSession) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(spark), "range", lambda *_: pytest.fail("a data frame was made"))
         assert list(SparkRunner(spark).run(squares(), [3])) == [9]
+
+
+@pytest.mark.everywhere
+def test_python_files_that_are_added_later_reach_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    def added(_: int) -> str:
+        from weir_test_artifact import NAME  # type: ignore[import-not-found]
+
+        return str(NAME)
+
+    runner = SparkRunner(spark)
+    assert list(runner.run(squares(), [3])) == [9]
+    with zipfile.ZipFile(tmp_path / "weir_test_artifact.zip", "w") as packed:
+        packed.writestr("weir_test_artifact.py", "NAME = 'added'")
+    spark.addArtifacts(str(tmp_path / "weir_test_artifact.zip"), pyfile=True)
+    assert list(runner.run(added, [1])) == ["added"]
 
 
 @pytest.mark.everywhere
@@ -137,6 +153,24 @@ def test_whoever_stops_listening_cancels_too(spark: SparkSession) -> None:
     answers = SparkRunner(spark).run(wait, [0, 600])
     assert next(answers) == 0
     answers.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.everywhere
+def test_interrupting_the_session_cancels_its_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    def wait(_: int) -> None:
+        (tmp_path / "waiting").touch()
+        time.sleep(600)
+
+    def interrupt() -> None:
+        while not (tmp_path / "waiting").exists():
+            time.sleep(0.05)
+        spark.interruptAll()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(RunnerError, match=r"(?i)cancel"):
+        list(SparkRunner(spark).run(wait, [1]))
+    thread.join()
 
 
 @pytest.mark.everywhere

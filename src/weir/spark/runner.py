@@ -148,6 +148,8 @@ class SparkRunner:
             # Connect has no RDDs. A job of data frames is planned first, and its tasks start later.
             context = _context_of(self._spark)
             context.addJobTag(tag)
+            # Data frames give it to their jobs: `SparkSession.interruptAll` finds them by it.
+            context.addJobTag(self._spark._jsparkSession.sessionJobTag())
             return context.parallelize(pickled, count).map(_answer).collect()
         except Exception as error:
             raise _failure(error) from error
