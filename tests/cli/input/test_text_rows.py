@@ -198,6 +198,7 @@ def test_an_unknown_field_in_a_struct_of_json_is_named_with_its_row() -> None:
     [
         (pa.float16(), "65504", "70000"),
         (pa.float32(), "1e38", "1e39"),
+        (pa.float64(), "1e308", "1e309"),
         (pa.list_(pa.float32(), 2), "[1, 2]", "[1, 1e39]"),
     ],
     ids=str,
@@ -206,14 +207,26 @@ def test_numbers_that_are_too_large_are_refused_and_infinite_ones_are_not(
     kind: pa.DataType, good: str, bad: str
 ) -> None:
     schema = pa.schema([("x", kind)])
-    with pytest.raises(SchemaError, match="does not fit column 'x'") as caught:
+    with pytest.raises(SchemaError, match=r"does not fit column 'x'|too large") as caught:
         _json(f'{{"x": {good}}}\n{{"x": {bad}}}\n', schema)
     assert caught.value.where == "f.jsonl, row 2, column 'x'"
     with pytest.raises(SchemaError, match="does not fit column 'x'") as caught:
         _csv(f'x\n"{good}"\n"{bad}"\n', schema)
     assert caught.value.where == "f.csv, row 2, column 'x'"
     if not pa.types.is_nested(kind):
-        assert _csv("x\ninf\n", schema)["x"].to_pylist() == [float("inf")]
+        assert _csv("x\n-inf\n Infinity\n", schema)["x"].to_pylist() == [float("-inf"), float("inf")]
+
+
+@pytest.mark.parametrize(
+    "bad", ["1e400", "-1e400", '[5, {"y": 1e400}]', "7" * 400], ids=lambda text: text[:9]
+)
+def test_a_number_of_json_that_no_reader_takes_is_named_with_its_own_column(bad: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+    with pytest.raises(SchemaError, match=r"the number -?\d+") as caught:
+        _json(f'{{"id": 1, "x": 2.5}}\n{{"id": 2, "x": {bad}}}\n', schema)
+    assert caught.value.where == "f.jsonl, row 2, column 'x'"
+    assert len(str(caught.value)) < 200
+    assert _json('{"id": 1, "x": -Infinity}\n', schema)["x"].to_pylist() == [float("-inf")]
 
 
 def test_an_unknown_column_of_json_is_named_with_its_first_row() -> None:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from weir.cli.input.rows import ReadRequest, bad_value, row_place
 from weir.cli.json_text import from_json_type, parse_json_column
 from weir.errors import InputError
 from weir.rows.failing_rows import first_failing
+from weir.schema.list_cast import infinities
 
 __all__ = ["HEADER_ROWS", "convert_options", "converted", "explained", "read_type"]
 
@@ -37,12 +39,12 @@ def convert_options(request: ReadRequest, types: Mapping[str, pa.DataType]) -> p
 def read_type(kind: pa.DataType) -> pa.DataType:
     """Return the type as which the CSV reader is to read a column; text if it cannot read its type."""
     types = pa.types
-    if types.is_floating(kind):
-        # As a narrower one, what is too large would be read as infinite.
-        return pa.float64()
     if types.is_dictionary(kind):
         return read_type(kind.value_type)
     if types.is_nested(kind) or types.is_decimal256(kind) or _is_binary(kind):
+        return pa.string()
+    if types.is_floating(kind):
+        # As numbers, those that are too large would be infinite like those that say so.
         return pa.string()
     if isinstance(kind, pa.BaseExtensionType):
         return read_type(kind.storage_type)
@@ -85,12 +87,24 @@ def _converted(column: pa.Array, field: pa.Field, name: str, first_row: int) -> 
 def _conversion(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     if pa.types.is_nested(kind):
         return lambda column: parse_json_column(column, kind)
-    if _is_binary(kind) or pa.types.is_floating(kind):
+    if _is_binary(kind):
         return lambda column: from_json_type(column, kind)
+    if pa.types.is_floating(kind):
+        return lambda column: _numbers(column, kind)
     if isinstance(kind, pa.BaseExtensionType):
         stored = _conversion(kind.storage_type)
         return lambda column: pa.ExtensionArray.from_storage(kind, stored(column))
     return lambda column: column.cast(kind)
+
+
+def _numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Blanks and tabs around numbers the reader passes over itself, and a cast does not.
+    numbers = pc.ascii_trim_whitespace(texts).cast(pa.float64())
+    infinite = infinities(numbers)
+    # Of all numbers only "inf" and "infinity" have these letters.
+    if infinite and infinite > pc.sum(pc.match_substring(texts, "inf", ignore_case=True)).as_py():
+        raise pa.ArrowInvalid("a number is too large")
+    return from_json_type(numbers, kind)
 
 
 def explained(

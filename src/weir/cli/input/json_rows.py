@@ -5,8 +5,10 @@ Values are as :mod:`weir.cli.json_text` writes them. A column that an object lac
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import numpy as np
@@ -27,6 +29,7 @@ from weir.cli.input.rows import (
 from weir.cli.json_text import from_json_type, json_type
 from weir.errors import InputError, SchemaError
 from weir.rows.failing_rows import all_failing, first_failing
+from weir.schema.list_cast import infinities
 
 __all__ = ["open_json_lines"]
 
@@ -148,6 +151,10 @@ def _read(lines: list[bytes], schema: pa.Schema, *, others: str) -> pa.Table:
     )
     if table.num_rows != len(lines):
         raise pa.ArrowInvalid("a line is not one JSON object")
+    infinite = sum(map(infinities, table.columns))
+    if infinite and infinite > data.count(b"Inf"):
+        # The reader takes so many digits for an infinity, as if they said so.
+        raise pa.ArrowInvalid("a number is too large")
     for number, field in enumerate(schema):
         column = table.column(number).combine_chunks()
         table = table.set_column(number, field.with_nullable(True), from_json_type(column, field.type))
@@ -165,7 +172,7 @@ def _located(
     row = first_failing(len(lines), works)
     line = lines[row]
     try:
-        value = json.loads(line)
+        value = json.loads(line, parse_float=_number, parse_int=functools.partial(_number, kind=int))
     except (ValueError, RecursionError) as reason:
         return InputError(f"this is not JSON: {reason}", where=row_place(name, first_row + row))
     if not isinstance(value, dict):
@@ -174,16 +181,43 @@ def _located(
             where=row_place(name, first_row + row),
             hint='Write one object per line: {"id": 1, "name": "Ada"}',
         )
+    # The reader stops at such a number in any column, also one that is not wanted.
+    for column, held in value.items():
+        if (too_large := _too_large(held)) is not None:
+            return SchemaError(
+                f"the number {_shortened(too_large)} is too large",
+                where=row_place(name, first_row + row, column),
+            )
     # Only if a field is unknown inside of a struct, what is inferred matters.
     tried = [(field, "ignore") for field in request.schema]
     tried += [(field, _others(request)) for field in request.schema if field.type.num_fields]
     for field, others in tried:
         if not _can_read([line], pa.schema([field]), others):
-            shown = json.dumps(value.get(field.name), ensure_ascii=False)
-            if len(shown) > _SHOWN_CHARACTERS:
-                shown = shown[:_SHOWN_CHARACTERS] + "..."
+            shown = _shortened(json.dumps(value.get(field.name), ensure_ascii=False))
             return bad_value(name, first_row + row, field, shown)
     return InputError(f"this cannot be read: {error}", where=row_place(name, first_row + row))
+
+
+class _TooLarge(str):
+    """The text of a number that no reader takes."""
+
+    __slots__ = ()
+
+
+def _number(text: str, kind: Callable[[str], float] = float) -> float | _TooLarge:
+    return _TooLarge(text) if math.isinf(float(text)) else kind(text)
+
+
+def _too_large(value: object) -> str | None:
+    """Return the first number of a JSON value that is too large; None if there is none."""
+    if isinstance(value, _TooLarge):
+        return value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for found in map(_too_large, parts) if found is not None), None)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _can_read(lines: list[bytes], schema: pa.Schema, others: str) -> bool:
