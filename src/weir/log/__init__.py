@@ -1,1 +1,1 @@
-"""A shard's log and manifests on storage: reading, appending, and the contents of a log tail."""
+"""A shard's log and manifests on storage, the contents of a log tail, and which shard has given values."""

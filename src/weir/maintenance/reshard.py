@@ -33,13 +33,13 @@ from weir.format.index_details import IndexDetails, ShardSpec
 from weir.format.resharding import is_resharding, newest_spec_id, resharded, resharding_begun
 from weir.format.shard_manifest import ShardManifest, ShardStatus
 from weir.log.manifest_store import list_shards, read_latest_manifest
+from weir.log.table_sharding import newest_spec
 from weir.maintenance.claimed_shard import claimed_shard, seal
 from weir.merge.plan import plan_merge
 from weir.merge.service import merge_generations
 from weir.sharding.shard_by import ShardBy
 from weir.sharding.spec import build_spec, next_spec_id
 from weir.write.lease.lease_terms import LeaseTerms
-from weir.write.table_sharding import newest_spec
 
 __all__ = ["finish_resharding", "followed_resharding", "reshard"]
 

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from weir.base.table import BaseTable
+from weir.log.table_sharding import TableSharding
 from weir.lsm.keys import KeySet
 from weir.read.shared_keys import conflict, find_shared_keys
 from weir.sharding import pruning
 from weir.snapshots.shard_view import ShardView
 from weir.snapshots.snapshot import ReadSnapshot
-from weir.write.table_sharding import TableSharding
 
 __all__ = ["ShardChoice"]
 

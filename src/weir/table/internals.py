@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.base.generation_indexes import generation_indexes
 from weir.base.table import BaseTable
 from weir.errors import ConflictError
+from weir.log.table_sharding import TableSharding
 from weir.lsm.staged_rows import staged_rows
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
@@ -18,7 +19,6 @@ from weir.storage.interface import ObjectStore
 from weir.table.open_table import OpenTable
 from weir.table.reader import TableReader
 from weir.write.flush.staged_generations import StagedGeneration, stage_generation
-from weir.write.table_sharding import TableSharding
 
 __all__ = ["StagedGeneration", "TableInternals"]
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from weir.base.table import BaseTable
 from weir.engine.forked import note_use, refuse_forked
+from weir.log.table_sharding import TableSharding, newest_spec
 from weir.maintenance.clones import of_its_own
 from weir.read.shard_choice import ShardChoice
 from weir.read.shared_keys import conflict, find_shared_keys
@@ -14,7 +15,6 @@ from weir.sharding.shard_values import ShardValues
 from weir.snapshots.snapshot import ReadSnapshot
 from weir.storage.interface import ObjectStore
 from weir.table.reader import TableReader
-from weir.write.table_sharding import TableSharding, newest_spec
 
 __all__ = ["OpenTable"]
 

@@ -25,6 +25,7 @@ from weir.engine.logs import get_logger
 from weir.errors import OptionError, SchemaError, UriError
 from weir.format.field_births import FIRST
 from weir.format.merge_engine import MergeEngine
+from weir.log.table_sharding import newest_spec
 from weir.maintenance.leftovers import refuse_leftovers, set_leftovers_aside
 from weir.sharding.shard_by import ShardBy, unsharded
 from weir.sharding.shard_ids import RULE, VALUES
@@ -32,7 +33,6 @@ from weir.sharding.spec import build_spec, describe_spec, library_note
 from weir.storage.interface import ObjectStore
 from weir.storage.metered import MeteredStore
 from weir.storage.open import open_store
-from weir.write.table_sharding import newest_spec
 
 __all__ = ["adopt_table", "as_names", "create_table", "shard_fields", "table_store"]
 

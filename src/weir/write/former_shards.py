@@ -23,10 +23,10 @@ from weir.format.source import Source, SourceMarks
 from weir.format.write_window import decode_answer
 from weir.log.manifest_store import list_shards, read_latest_manifest
 from weir.log.recorded_sources import recorded_sources
+from weir.log.shard_catalog import ShardCatalog
 from weir.log.wal import Wal
 from weir.sharding.router import Router
 from weir.sharding.shard_values import ShardValues
-from weir.write.shard_catalog import ShardCatalog
 from weir.write.write_result import WriteResult
 
 __all__ = ["FormerShards"]

@@ -15,6 +15,7 @@ from weir.engine.logs import get_logger
 from weir.errors import OptionError, ShardingError
 from weir.format.resharding import is_resharding
 from weir.format.sorted_rows import can_be_sorted_by
+from weir.log.table_sharding import TableSharding, newest_spec
 from weir.sharding.router import Router
 from weir.storage.interface import ObjectStore
 from weir.write.columns import FollowedColumns, TableColumns
@@ -24,7 +25,6 @@ from weir.write.memtable.backpressure import MergeBacklog
 from weir.write.routed_writes import WriterParts
 from weir.write.shard_context import BaseVersions, ShardContext
 from weir.write.shard_pool import ShardPool
-from weir.write.table_sharding import TableSharding, newest_spec
 from weir.write.table_writer import DeleteAppended, FindRows, TableWriter
 
 __all__ = ["open_writer"]

@@ -13,12 +13,12 @@ from uuid import UUID
 from weir.config import WriterOptions
 from weir.engine.concurrent_map import concurrent_map
 from weir.errors import ShardSealedError, WriterClosedError, WriterError
+from weir.log.shard_catalog import FoundShard
 from weir.sharding.shard_values import ShardValues
 from weir.storage.interface import ObjectStore
 from weir.write.held_shards import HeldShard, HeldShards
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.memtable.backpressure import MergeBacklog, UnflushedBytes
-from weir.write.shard_catalog import FoundShard
 from weir.write.shard_context import ShardContext
 from weir.write.shard_writer import ShardWriter
 

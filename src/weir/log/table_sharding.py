@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from weir.base.table import BaseTable
 from weir.format.index_details import ShardSpec
+from weir.log.shard_catalog import ShardCatalog
 from weir.sharding.router import Router
 from weir.storage.interface import ObjectStore
-from weir.write.shard_catalog import ShardCatalog
 
 __all__ = ["TableSharding", "newest_spec"]
 
