@@ -132,22 +132,26 @@ def instants_shown(local: pa.Array | pa.ChunkedArray, zone: str) -> pa.Array | p
 def _of_year(name: str, year: int) -> tuple[_Instants, _Instants]:
     zone = ZoneInfo(name)
     first = (datetime(year, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-    days = [first + day * _DAY for day in range(366 + isleap(year))]
+    days = [(at, _offset(zone, at)) for at in range(first, first + (366 + isleap(year)) * _DAY, _DAY)]
     changes = [change for start, end in pairwise(days) for change in _changes(zone, start, end)]
     # What the clocks show on the first day of all may be of the year before.
-    set_at = [_BEFORE_ALL if year == _YEARS[0] else first, *changes]
-    offsets = [_offset(zone, first), *(_offset(zone, change) for change in changes)]
+    since = _BEFORE_ALL if year == _YEARS[0] else first
+    set_at, offsets = zip((since, days[0][1]), *changes, strict=True)
     return np.array(set_at, np.int64), np.array(offsets, np.int64)
 
 
-def _changes(zone: ZoneInfo, start: int, end: int) -> Iterator[int]:
-    """Yield when the clocks are set after an instant and up to another, within a day of it."""
-    if _offset(zone, start) == _offset(zone, end):
+def _changes(zone: ZoneInfo, start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield when the clocks are set after an instant and up to another, within a day of it, and to what.
+
+    Each instant has its offset beside it, which is asked for once.
+    """
+    if start[1] == end[1]:
         return
-    if end - start <= _SECOND:
+    if end[0] - start[0] <= _SECOND:
         yield end
         return
-    middle = start + (end - start) // _SECOND // 2 * _SECOND
+    at = start[0] + (end[0] - start[0]) // _SECOND // 2 * _SECOND
+    middle = at, _offset(zone, at)
     yield from _changes(zone, start, middle)
     yield from _changes(zone, middle, end)
 
