@@ -86,6 +86,14 @@ def weir_python() -> list[str]:
     return forked_program.weir_python()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _doubtful_files_are_read_by_forks() -> None:
+    """Let a process that reads what may abort it have imported Weir already, but for tests of just that."""
+    from weir.maintenance.verification import isolation
+
+    isolation._python = forked_program.weir_python
+
+
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
     """Yield a directory on a block device, which that of the tests may not be."""

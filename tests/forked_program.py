@@ -73,7 +73,9 @@ def forked_python() -> Iterator[list[str]]:
 
     And what every module of tests imports: functions of them are run in it (:mod:`tests.crashes`).
     """
-    with forked_program("tests.forked_program:run_code", ["weir.table.table", "pytest"]) as command:
+    with forked_program(
+        "tests.forked_program:run_code", ["weir.table.table", "weir.events", "pytest"]
+    ) as command:
         yield command
 
 

@@ -64,7 +64,7 @@ BUCKET = "my-bucket"
 LANGUAGES = {"python", "output", "console", "sh", "text", "json", "toml"}
 
 FENCE = re.compile(
-    r"(?P<before>[^\n]*)\n*^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?P<before>[^\n]*)\n*^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 NOT_RUN = re.compile(r"<!-- not run: .+ -->")
 
@@ -158,6 +158,8 @@ def put_programs(directory: Path, weir_program: list[str]) -> Path:
 IMPORTED_BY_COMMANDS = (
     *("weir.table.table", "weir.cli.ingest", "weir.cli.key_text", "weir.cli.row_files", "rich.progress"),
     *("weir.cli.output.json_output", "weir.cli.output.text_output", "weir.cli.main:_program"),
+    # Typer imports it with the first argument that it reads.
+    "typer._adapters",
 )
 
 

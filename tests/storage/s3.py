@@ -19,7 +19,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 __all__ = ["S3Endpoint", "s3_endpoint", "serve_s3"]
@@ -87,6 +86,9 @@ def serve_s3(
     around : callable
         Is given the application, and returns the one that answers. Default: the same.
     """
+    # It takes a second to import, and processes that tests kill import this module and serve nothing.
+    from moto.moto_server.werkzeug_app import create_backend_app
+
     # It announces itself as a development server, which is what it is here.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     # To find out for each request which of its many services is meant would take longer than to answer.

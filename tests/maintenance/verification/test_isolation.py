@@ -20,9 +20,12 @@ from weir.maintenance.verification.isolation import isolated
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _none_is_left() -> Iterator[None]:
-    yield
+def _none_is_left_and_each_is_new() -> Iterator[None]:
     isolation._end_all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(isolation, "_python", lambda: [sys.executable, "-c"])
+        yield
+        isolation._end_all()
 
 
 def call(function: object, argument: object = None) -> object:

@@ -111,7 +111,7 @@ class _Process:
         self._said_before = 0
         start = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
         self._popen = subprocess.Popen(
-            [sys.executable, "-c", start],
+            [*_python(), start],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -158,6 +158,11 @@ def _reason(said: str) -> str:
     lines = _PANIC.findall(said) or said.splitlines()
     told = (line.strip() for line in reversed(lines))
     return next((line for line in told if line and not line.startswith(_NO_REASON)), "")
+
+
+def _python() -> list[str]:
+    """Return what stands before the code in a command that runs it."""
+    return [sys.executable, "-c"]
 
 
 _idle: list[_Process] = []
