@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import cases, forked_program
+from tests import cases, compiled, forked_program
 
 # Timings on shared machines say nothing about the code, so no example has a deadline.
 _ANY_MACHINE = (HealthCheck.too_slow,)
@@ -49,6 +49,12 @@ for _name in list(os.environ):
 
 
 _COLLECTED = pytest.StashKey[frozenset[str]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile what the processes import that the tests are about to be spread over."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and session.config.getoption("numprocesses", None):
+        compiled.compile_all(session.config)
 
 
 @pytest.hookimpl(tryfirst=True)
