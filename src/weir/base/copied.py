@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import lance
 from lance.dataset import LanceOperation
 
 from weir.base.column_marks import births_to_mark, marks_of_columns
-from weir.base.library_errors import LIBRARY_ERRORS, storage_failure
-from weir.base.manifest import TableManifest, manifest_path, read_manifest
-from weir.base.publish import mem_wal_index_change, publish_version
-from weir.base.scratch import scratch_directory
+from weir.base.manifest import TableManifest, read_manifest
+from weir.base.publish import built_in_scratch, mem_wal_index_change, publish_version
 from weir.base.table import BaseTable
 from weir.errors import ConflictError, TableError
 from weir.format.index_details import IndexDetails
-from weir.format.table_manifest import decode_files, with_version
+from weir.format.table_manifest import decode_files
 from weir.storage.interface import ObjectStore
 
 __all__ = ["copy_files", "publish_copy"]
@@ -109,23 +106,15 @@ def publish_copy(base: BaseTable, target: ObjectStore, details: IndexDetails) ->
         A table was created there meanwhile.
     """
     manifest = read_manifest(base.store, base.version)
-    with scratch_directory() as scratch:
-        changes: list[LanceOperation.BaseOperation] = [
-            mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
-        ]
-        if not births_to_mark(base.births).items() <= base.marks.items():
-            # The birth of an unmarked column follows from the history, which is not copied.
-            changes.insert(0, marks_of_columns(base, manifest))
-        # Both are one version, so the first of two begins one below.
-        begin = manifest.version + 1 - len(changes)
-        copied = scratch / manifest_path(begin, counts_down=manifest.counts_down)
-        copied.parent.mkdir()
-        copied.write_bytes(with_version(manifest.data, begin, where=manifest.where))
-        try:
-            for number, change in enumerate(changes):
-                lance.LanceDataset.commit(str(scratch), change, read_version=begin + number)
-        except LIBRARY_ERRORS as error:
-            raise storage_failure(error, "building the clone", where=target.uri) from error
+    changes: list[LanceOperation.BaseOperation] = [
+        mem_wal_index_change(manifest.version, details, replaced=manifest.mem_wal_index())
+    ]
+    if not births_to_mark(base.births).items() <= base.marks.items():
+        # The birth of an unmarked column follows from the history, which is not copied.
+        changes.insert(0, marks_of_columns(base, manifest))
+    # Both are one version, so the first of two begins one below.
+    begin = manifest.version + 1 - len(changes)
+    with built_in_scratch(target, manifest, changes, begin=begin) as scratch:
         version = publish_version(target, scratch, manifest.version + 1, counts_down=manifest.counts_down)
     if version is None:
         raise ConflictError("another process has created a table at the same location", where=target.uri)

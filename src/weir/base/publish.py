@@ -11,7 +11,7 @@ from what the winner wrote.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -47,6 +47,7 @@ __all__ = [
     "TRANSACTIONS",
     "SegmentChange",
     "as_of_today",
+    "built_in_scratch",
     "built_version",
     "mem_wal_index_change",
     "publish_details",
@@ -183,6 +184,44 @@ def as_of_today(manifest: TableManifest, details: IndexDetails) -> TableManifest
     return replace(manifest, data=data, stored=manifest.data if manifest.stored is None else manifest.stored)
 
 
+@contextlib.contextmanager
+def built_in_scratch(
+    store: ObjectStore,
+    manifest: TableManifest,
+    operations: Sequence[LanceOperation.BaseOperation],
+    *,
+    begin: int | None = None,
+) -> Iterator[Path]:
+    """Have the library build versions on a copy of a manifest, in a directory for the length of a block.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's store.
+    manifest : TableManifest
+        The version that is copied.
+    operations : sequence of LanceOperation.BaseOperation
+        What makes a version each, in order.
+    begin : int, optional
+        The number that the copy gets. Default: its own.
+    """
+    begin = manifest.version if begin is None else begin
+    with scratch_directory() as scratch:
+        copied = scratch / manifest_path(begin, counts_down=manifest.counts_down)
+        copied.parent.mkdir()
+        copied.write_bytes(
+            manifest.data
+            if begin == manifest.version
+            else with_version(manifest.data, begin, where=manifest.where)
+        )
+        try:
+            for version, operation in enumerate(operations, begin):
+                lance.LanceDataset.commit(str(scratch), operation, read_version=version)
+        except LIBRARY_ERRORS as error:
+            raise storage_failure(error, "building the table's next version", where=store.uri) from error
+        yield scratch
+
+
 def publish_operation(
     store: ObjectStore,
     manifest: TableManifest,
@@ -209,14 +248,7 @@ def publish_operation(
         The version published, or None if another commit has taken it.
     """
     make_durable(store, manifest.version)
-    with scratch_directory() as scratch:
-        copied = scratch / manifest.path
-        copied.parent.mkdir()
-        copied.write_bytes(manifest.data)
-        try:
-            lance.LanceDataset.commit(str(scratch), operation, read_version=manifest.version)
-        except LIBRARY_ERRORS as error:
-            raise storage_failure(error, "building the table's next version", where=store.uri) from error
+    with built_in_scratch(store, manifest, [operation]) as scratch:
         return publish_version(
             store,
             scratch,
@@ -254,7 +286,7 @@ def publish_schema(
     """
     make_durable(store, manifest.version)
     version = manifest.version
-    data = bytes(manifest.data)
+    made = manifest
     all_of_them = (
         mem_wal_index_change(version, details, replaced=manifest.mem_wal_index()),
         *operations,
@@ -263,14 +295,7 @@ def publish_schema(
         # Each counts one up: all but the last start one below, so that it stays one version.
         last = number == len(all_of_them)
         begin = version if last else version - 1
-        with scratch_directory() as scratch:
-            copied = scratch / manifest_path(begin, counts_down=manifest.counts_down)
-            copied.parent.mkdir()
-            copied.write_bytes(with_version(data, begin, where=manifest.where))
-            try:
-                lance.LanceDataset.commit(str(scratch), operation, read_version=begin)
-            except LIBRARY_ERRORS as error:
-                raise storage_failure(error, "building the table's next version", where=store.uri) from error
+        with built_in_scratch(store, made, [operation], begin=begin) as scratch:
             if last:
                 published = publish_version(
                     store, scratch, version + 1, counts_down=manifest.counts_down, after=manifest
@@ -279,9 +304,9 @@ def publish_schema(
                     with contextlib.suppress(ObjectNotFoundError):  # cleaned up already
                         record_new_files(store, manifest, read_manifest(store, published))
                 return published
-            made = scratch / manifest_path(version, counts_down=manifest.counts_down)
-            data = made.read_bytes()
-            refuse_torn_build(str(scratch), data, where=str(made))
+            built = scratch / manifest.path
+            made = replace(manifest, data=built.read_bytes())
+            refuse_torn_build(str(scratch), made.data, where=str(built))
     raise AssertionError("there is at least one operation")
 
 

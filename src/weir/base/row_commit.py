@@ -33,9 +33,9 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from weir.base.durability import make_durable, make_files_durable, record_new_files
 from weir.base.file_checksums import refuse_damaged_deletions
-from weir.base.library_errors import LIBRARY_ERRORS, is_panic, storage_failure
+from weir.base.library_errors import is_panic
 from weir.base.manifest import TableManifest, manifest_path, read_manifest
-from weir.base.publish import TRANSACTIONS, publish_details, publish_manifest
+from weir.base.publish import TRANSACTIONS, built_in_scratch, publish_details, publish_manifest
 from weir.base.scratch import scratch_directory
 from weir.base.whole_files import refuse_torn_build
 from weir.engine.logs import get_logger
@@ -332,14 +332,7 @@ def _build(
     operation = row_operation(manifest, change)
     version = manifest.version + 1
     path = manifest_path(version, counts_down=manifest.counts_down)
-    with scratch_directory() as scratch:
-        copied = scratch / manifest.path
-        copied.parent.mkdir()
-        copied.write_bytes(manifest.data)
-        try:
-            lance.LanceDataset.commit(str(scratch), operation, read_version=manifest.version)
-        except LIBRARY_ERRORS as error:
-            raise storage_failure(error, "building the table's next version", where=store.uri) from error
+    with built_in_scratch(store, manifest, [operation]) as scratch:
         built = scratch / path
         data = built.read_bytes()
         refuse_torn_build(str(scratch), data, where=str(built))

@@ -19,6 +19,15 @@ from weir.errors import OptionError
 
 __all__ = ["adopt", "alter", "clone", "create", "drop", "status", "upgrade"]
 
+_ShardBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help='How rows are split into shards: "bucket(id, 8)". Default: one shard.',
+        show_default=False,
+    ),
+]
+
 
 def create(
     uri: Uri,
@@ -85,14 +94,7 @@ def adopt(
             show_default=False,
         ),
     ] = None,
-    shard_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help='How rows are split into shards: "bucket(id, 8)". Default: one shard.',
-            show_default=False,
-        ),
-    ] = None,
+    shard_by: _ShardBy = None,
     set_aside: Annotated[
         bool,
         typer.Option(
@@ -273,14 +275,7 @@ def upgrade(
             show_default=False,
         ),
     ] = None,
-    shard_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help='How rows are split into shards: "bucket(id, 8)". Default: one shard.',
-            show_default=False,
-        ),
-    ] = None,
+    shard_by: _ShardBy = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")
     ] = False,
