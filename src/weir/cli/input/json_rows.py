@@ -185,7 +185,7 @@ def _located(
     for column, held in value.items():
         if (too_large := _too_large(held)) is not None:
             return SchemaError(
-                f"the number {_shortened(too_large)} is too large",
+                f"a number in column {column!r} is too large: {_shortened(too_large)}",
                 where=row_place(name, first_row + row, column),
             )
     # Only if a field is unknown inside of a struct, what is inferred matters.
