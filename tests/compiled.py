@@ -9,6 +9,7 @@ from __future__ import annotations
 import compileall
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,10 @@ def _has_tests(file: Path) -> bool:
 
 def _compile_in_a_fork(files: list[Path], config: pytest.Config) -> int:
     """Return the process that compiles some files; what fails there is left to whoever imports them."""
-    process = os.fork()
+    with warnings.catch_warnings():
+        # Lance warns of its threads, and here it has none, if it has been imported at all.
+        warnings.simplefilter("ignore")
+        process = os.fork()
     if process:
         return process
     try:
