@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FRAGMENT_BITS", "OFFSET_MASK", "RowAddresses", "fragments_of", "offsets_of"]
+__all__ = ["FRAGMENT_BITS", "OFFSET_MASK", "RowAddresses", "addresses_of", "fragments_of", "offsets_of"]
 
 RowAddresses = npt.NDArray[np.uint64]
 
@@ -24,3 +24,8 @@ def fragments_of(addresses: RowAddresses) -> npt.NDArray[np.uint64]:
 def offsets_of(addresses: RowAddresses) -> npt.NDArray[np.int64]:
     """Return the place of each row in its fragment."""
     return (addresses & np.uint64(OFFSET_MASK)).astype(np.int64)
+
+
+def addresses_of(fragments: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int64]) -> RowAddresses:
+    """Return the addresses of rows by their fragments, and their places in these."""
+    return (fragments << np.uint64(FRAGMENT_BITS)) | offsets.astype(np.uint64)

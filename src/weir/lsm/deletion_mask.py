@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.dataset import serialize_row_addrs
 
-from weir.format.row_address import fragments_of, offsets_of
+from weir.format.row_address import addresses_of, fragments_of, offsets_of
 
-__all__ = ["NOTHING_DELETED", "DeletionMask", "has_places", "without_places"]
+__all__ = ["NOTHING_DELETED", "DeletionMask", "has_places", "row_ids_at", "without_places"]
 
 _ROW_ID = "_rowid"
 _FEW_COLUMNS = 3
@@ -51,9 +51,7 @@ class DeletionMask:
     def _places_in(self, dataset: lance.LanceDataset) -> npt.NDArray[np.int64] | None:
         if not has_places(dataset):
             return None
-        fragments = dataset.get_fragments()
-        ids = np.array([one.fragment_id for one in fragments], dtype=np.uint64)
-        rows = np.array([one.physical_rows for one in fragments], dtype=np.int64)
+        ids, rows = _fragments(dataset)
         starts = np.cumsum(rows) - rows
         of = fragments_of(self.row_ids)
         order = np.argsort(ids)
@@ -150,6 +148,21 @@ def has_places(dataset: lance.LanceDataset) -> bool:
         return False
     fragments = dataset.get_fragments()
     return bool(fragments) and not any(one.num_deletions for one in fragments)
+
+
+def row_ids_at(dataset: lance.LanceDataset, places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return the ids of the rows at some places, among all rows of a dataset that has places."""
+    ids, rows = _fragments(dataset)
+    ends = np.cumsum(rows)
+    at = ends.searchsorted(places, side="right")
+    return addresses_of(ids[at], places - (ends - rows)[at])
+
+
+def _fragments(dataset: lance.LanceDataset) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Return the ids of the fragments, in the order of their rows, and how many rows each has."""
+    fragments = dataset.get_fragments()
+    ids = np.array([one.fragment_id for one in fragments], dtype=np.uint64)
+    return ids, np.array([one.physical_rows for one in fragments], dtype=np.int64)
 
 
 def without_places(batch: pa.RecordBatch, start: int, places: npt.NDArray[np.int64]) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ from weir.engine.concurrent_map import concurrent_map, processors
 from weir.lsm.damage import reading
 from weir.lsm.generation import Generation
 from weir.lsm.levels import ShardLevels
+from weir.lsm.marked_keys import lie_close
 from weir.lsm.read_along import is_read_along
 
 __all__ = ["must_read_keys", "read_keys"]
@@ -29,6 +30,8 @@ def read_keys(
     shards: Sequence[ShardLevels],
     columns: Sequence[str] | None = None,
     then: Callable[[], object] | None = None,
+    *,
+    shows_keys: bool = False,
 ) -> Mapping[Hashable, pa.Table]:
     """Read the keys of all generations of some shards, and open those of the base table, all at once.
 
@@ -46,6 +49,9 @@ def read_keys(
         Begins what is to be done beside, once a thread has no more keys to read: the few keys, which all else
         waits for, would have to wait in turn for what the library does for it. Not called where nothing is
         read beside anything.
+    shows_keys : bool, default False
+        Whether the rows of the base table, which are read beside, are looked through for keys that lie close
+        together, so that its key index is not needed for these.
 
     Returns
     -------
@@ -62,7 +68,8 @@ def read_keys(
         for one in generations if columns else ():
             _read(one, columns, found)
         return found
-    ahead = _KeysOfBase(base) if is_local and columns is not None and base.append_only is None else None
+    with_keys = base.append_only is None
+    ahead = _KeysOfBase(base, shows_keys) if is_local and columns is not None and with_keys else None
 
     def read(source: Generation) -> None:
         _read(source, columns, found)
@@ -70,7 +77,7 @@ def read_keys(
             ahead.read_for(source)
 
     reads: list[Callable[[], object]] = [partial(read, one) for one in generations]
-    if base.append_only is None and (not is_local or columns is None):
+    if with_keys and (not is_local or columns is None):
         reads.append(partial(_open_keys, base))
     if then is not None:
         reads.append(then)
@@ -119,10 +126,13 @@ class _KeysOfBase:
     ----------
     base : BaseTable
         The base table.
+    shows_keys : bool
+        Whether keys that lie close together are found without it.
     """
 
-    def __init__(self, base: BaseTable) -> None:
+    def __init__(self, base: BaseTable, shows_keys: bool) -> None:
         self._base = base
+        self._shows_keys = shows_keys
         self._turn = Lock()
         self._is_read = False
 
@@ -136,6 +146,8 @@ class _KeysOfBase:
             self._turn.release()
 
     def _needs_no_more(self, source: Generation) -> bool:
+        if self._shows_keys and lie_close(source.keys.columns[0]):
+            return False
         with reading(f"base table version {self._base.version}", self._base.uri):
             pages = key_pages(self._base)
             if pages is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from weir.base.key_pages import key_pages
 from weir.base.table import BaseTable
@@ -15,16 +16,22 @@ from weir.lsm.generation import Generation
 from weir.lsm.keys import KeyMatcher, KeySet
 from weir.lsm.newest import FreshSource
 
-__all__ = ["superseded_rows"]
+__all__ = ["FindRows", "superseded_rows"]
 
 RowIds = npt.NDArray[np.uint64]
+FindRows = Callable[[Sequence[pa.Array]], Sequence[RowIds] | None]
+"""Finds the rows of the base table that have a key of each of some sets; None if it cannot."""
 
 _NO_ROWS: RowIds = np.zeros(0, dtype=np.uint64)
 
 
-def _rows_of_each(base: BaseTable, key_sets: Sequence[KeySet]) -> Iterator[RowIds]:
+def _rows_of_each(base: BaseTable, key_sets: Sequence[KeySet], find: FindRows | None) -> Iterator[RowIds]:
     """Yield the ids of the base table's rows that have one of the keys of each set."""
     if not key_sets:
+        return
+    known = None if find is None else find([one.columns[0] for one in key_sets])
+    if known is not None:
+        yield from known
         return
     keys = KeySet.concat(key_sets)
     ends = np.cumsum([len(one) for one in key_sets])
@@ -53,10 +60,23 @@ def _rows_of_each(base: BaseTable, key_sets: Sequence[KeySet]) -> Iterator[RowId
         yield row_ids[mine[number_of_match]]
 
 
-def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSource]) -> RowIds:
+def superseded_rows(
+    namespace: str, base: BaseTable, sources: Sequence[FreshSource], find: FindRows | None = None
+) -> RowIds:
     """Return the row ids of the base table's rows that some source has a newer version of, ascending.
 
     What one immutable source supersedes in one version of the base table is found once per process.
+
+    Parameters
+    ----------
+    namespace : str
+        Identity of the table, for caches.
+    base : BaseTable
+        The base table, pinned at a version.
+    sources : sequence of FreshSource
+        The sources.
+    find : callable, optional
+        Asked before the key index, which is not read then.
     """
     cache = base.engine.cache
     found: list[RowIds] = []
@@ -69,7 +89,7 @@ def superseded_rows(namespace: str, base: BaseTable, sources: Sequence[FreshSour
             found.append(known)
     missing = [source for source in missing if len(source.keys)]
     key_sets = [_keys(source) for source in missing]
-    for source, part in zip(missing, _rows_of_each(base, key_sets), strict=True):
+    for source, part in zip(missing, _rows_of_each(base, key_sets, find), strict=True):
         cache.put(_key(namespace, base, source), part, part.nbytes, base.lifetime)
         found.append(part)
     return _ascending(np.concatenate(found)) if found else _NO_ROWS

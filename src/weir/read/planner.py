@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import pyarrow as pa
 from weir.base.index_changes import base_indexes
 from weir.base.table import BaseTable
 from weir.engine.concurrent_map import ask_both
+from weir.format.plain_keys import is_number
 from weir.format.resolution import Resolution
 from weir.format.wal_entry import TOMBSTONE
 from weir.lsm.dataset_handle import DatasetHandle
@@ -27,6 +28,7 @@ from weir.lsm.levels import Level, LiveRows, ShardLevels
 from weir.lsm.log_tail import TailRun
 from weir.lsm.read_along import is_read_along
 from weir.lsm.strategy import TermStrategy, choose_strategies
+from weir.lsm.superseded import superseded_rows
 from weir.lsm.total_filter import is_total
 from weir.read.begun_scan import BegunScan
 from weir.read.lookup import KeyRouter, get_rows
@@ -197,8 +199,13 @@ class ScanPlanner:
     ) -> list[ScanTask]:
         """Return a task for each source, the base table first; what needs none goes to ``pruned``."""
         base = snapshot.base
+        key = None if begun is None else asked.number_key(base)
         along = read_keys(
-            base, shards, asked.columns if asked.is_read else None, None if begun is None else begun.begin
+            base,
+            shards,
+            asked.columns if asked.is_read else None,
+            None if begun is None else begun.begin,
+            shows_keys=key is not None,
         )
         # On an object store the key index is looked into where it is read anyway.
         is_known = base.store.is_local or any(shard.sources for shard in shards)
@@ -207,6 +214,10 @@ class ScanPlanner:
         def of_base() -> DatasetTask | None:
             if not with_base:
                 return None
+            if begun is not None and key is not None:
+                # What is read anyway mostly shows it, and the mask finds it in the cache.
+                sources = [source for shard in shards for source in shard.settled]
+                superseded_rows(base.namespace, base, sources, partial(begun.rows_of_each, key))
             mask = snapshot.base_mask(tuple(kept))
             if begun is not None:
                 mask.places_in(base.dataset)
@@ -372,6 +383,12 @@ class _Asked:
             return can_match(self.predicate, held_in_rows(source.rows))
         catalog = source.catalog
         return catalog is None or can_match(self.predicate, held_in_generation(catalog, source.columns))
+
+    def number_key(self, base: BaseTable) -> str | None:
+        """Return the key of the base table if the columns of the result show it, as numbers; else None."""
+        key = base.primary_key
+        is_shown = len(key) == 1 and key[0] in self.columns and is_number(self.table.field(key[0]).type)
+        return key[0] if is_shown else None
 
     def first_match(self, shard: ShardLevels) -> int:
         """Return which source of a shard, oldest first, is the first that may have a row that matches."""
