@@ -180,6 +180,25 @@ def test_a_column_whose_definition_died_does_not_hinder_a_field_of_its_name(stor
             assert other.query(name, columns=["x"]).to_table().column("x").to_pylist() == [value]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "QUERY signup WHERE n = 1",
+        'QUERY signup USING at SINCE "2026-01-01" UNTIL "2026-01-02"',
+        'QUERY signup WHERE at = "2026-01-01"',
+        "QUERY signup FOLLOWED BY late LINKED BY context_id WHERE late.n = 1",
+    ],
+)
+def test_a_condition_on_a_field_that_another_process_has_just_defined(store: EventStore, query: str) -> None:
+    with weir.events.open(store.path) as other:
+        other.define("signup", {**SIGNUP, "n": "int | null", "at": "datetime | null"})
+        other.define("late", {"n": "int"})
+        with other.writer() as writer:
+            writer.append("signup", "c", {"plan": "free", "amount": 1, "n": 1, "at": "2026-01-01"})
+            writer.append("late", "c", {"n": 1})
+        assert store.execute(query).to_table().num_rows == 1
+
+
 @dataclasses.dataclass
 class Tagged:
     tags: list[Literal["a", "b"]]

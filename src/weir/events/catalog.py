@@ -15,9 +15,11 @@ from weir.format import checked_json
 
 __all__ = ["Catalog", "Floor", "Forgotten", "Remembered", "Retention", "type_text"]
 
-_FORMAT = 2
+_FORMAT = 3
 _UNCHECKED_FORMAT = 1
 """The magic without a checksum."""
+_WITHOUT_CALENDARS = (_UNCHECKED_FORMAT, 2)
+"""Magics of stores whose events have no days: looked for by them, none would be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +232,17 @@ class Catalog:
         CorruptionError
             If it is not valid.
         UnknownFeatureError
-            If a newer version of Weir wrote it.
+            If a newer version of Weir wrote it, or one from before calendars.
         """
         try:
             stored = checked_json.decode(data, where=where, unchecked_format=_UNCHECKED_FORMAT)
-            if stored["format"] not in (_FORMAT, _UNCHECKED_FORMAT):
+            if stored["format"] in _WITHOUT_CALENDARS:
+                raise UnknownFeatureError(
+                    "the events were written by a Weir of before calendars",
+                    where=where,
+                    hint="Export them with that Weir, and restore the export into a new store",
+                )
+            if stored["format"] != _FORMAT:
                 raise UnknownFeatureError(
                     f"the catalog is of format {stored['format']!r:.20}, which this Weir does not know",
                     where=where,

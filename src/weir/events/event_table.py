@@ -7,6 +7,7 @@ shard, and a query over several types sees one snapshot. Fields of the same name
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -19,7 +20,15 @@ from weir.storage.interface import ObjectStore
 from weir.table.lifecycle import create, open
 from weir.table.table import Table
 
-__all__ = ["ARRIVAL", "EVENTS", "add_columns", "column_types", "create_event_table", "open_event_table"]
+__all__ = [
+    "ARRIVAL",
+    "EVENTS",
+    "add_columns",
+    "column_types",
+    "create_event_table",
+    "event_schema",
+    "open_event_table",
+]
 
 EVENTS = "events"
 """Location of the table below the store."""
@@ -41,6 +50,20 @@ def column_types(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
     return {name: _type(text) for name, text in columns.items()}
 
 
+def event_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """Return the schema of the events table for columns of the catalog."""
+    return _schema_of(tuple(columns.items()))
+
+
+@lru_cache(16)
+def _schema_of(of_fields: tuple[tuple[str, str], ...]) -> pa.Schema:
+    columns = dict(of_fields)
+    # Others are nullable, since tombstones have the key alone.
+    core = [one.with_nullable(one.name != "event_id") for one in CORE_FIELDS]
+    own = [*core, pa.field(ARRIVAL, pa.int64()), pa.field(DAYS_OF_TIMESTAMP, pa.date32())]
+    return pa.schema([*own, *column_types({**columns, **calendars(columns)}).items()])
+
+
 def _type(text: str) -> pa.DataType:
     if text in _PLAIN:
         return _PLAIN[text]
@@ -54,11 +77,9 @@ def create_event_table(
     store: ObjectStore, buckets: int, storage_options: Mapping[str, str] | None, fsync: bool
 ) -> Table:
     """Create the table of a store that has no types yet."""
-    # Others are nullable, since tombstones have the key alone.
-    core = [one.with_nullable(one.name != "event_id") for one in CORE_FIELDS]
     return create(
         f"{store.uri}/{EVENTS}",
-        pa.schema([*core, pa.field(ARRIVAL, pa.int64()), pa.field(DAYS_OF_TIMESTAMP, pa.date32())]),
+        event_schema({}),
         primary_key="event_id",
         # A context is in one shard, whose writer decides the order of its events; an event never changes it.
         shard_by=bucket("context_id", buckets, immutable=True),

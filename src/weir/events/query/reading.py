@@ -13,6 +13,7 @@ from datafusion import Expr, col, lit
 from weir.events.catalog import Catalog
 from weir.events.clock import SHARD_BITS
 from weir.events.cursors import Cursor, arrivals
+from weir.events.event_table import event_schema
 from weir.events.event_types import EventType
 from weir.events.instants import parse_instant
 from weir.events.language import tree
@@ -180,7 +181,8 @@ class StepsRead:
             ]
         )
         assert condition is not None
-        return filter_text(condition, self.table.schema)
+        # Of the catalog: what the table here knows may be older, if another process has defined a field.
+        return filter_text(condition, event_schema(self.catalog.columns))
 
     @property
     def is_decided_by_scan(self) -> bool:
