@@ -52,9 +52,10 @@ def forked_program(
     list of str
         How to run it: what stands before its arguments in a command.
     """
+    path = filter(None, [os.environ.get("PYTHONPATH"), *sys.path])
     with subprocess.Popen(
         [sys.executable, "-c", f"from tests.forked_program import serve; serve({entry!r}, {list(imports)})"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **(environment or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -28,6 +29,13 @@ SLOW = {
     "rich",
 }
 LIGHT = ["weir", "weir.engine", "weir.engine.library_log", "weir.errors"]
+
+
+@pytest.fixture(autouse=True)
+def _pandas_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what tests/conftest.py does for processes of other tests."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if "without_pandas" not in path))
 
 
 def imported_by(code: str, *arguments: str) -> set[str]:
