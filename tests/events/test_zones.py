@@ -162,10 +162,17 @@ def test_a_calendar_knows_the_days_of_a_field_whose_zones_are_all_wide(tmp_path:
             assert "Calendar(due)" in result.explain()
             replayed = store.execute('REPLAY task FOR c1 SINCE "2023-11-15" UNTIL "2023-11-16"')
             assert "TemporalRange(timestamp), Calendar(timestamp)" in replayed.explain()
-            # The last days need no end. Of many days, or of all up to one, it is not asked.
+            # The last days of timestamp need no end. Of many days, of all up to one, and of all to come in a
+            # field, it is not asked.
             lately = datetime.now(UTC) - timedelta(days=30)
-            assert "Calendar(due)" in store.execute(f'QUERY task USING due SINCE "{lately}"').explain()
-            for text in ('SINCE "1969-12-01" UNTIL "1970-01-02"', 'SINCE "1969-12-31"', 'UNTIL "1970-01-01"'):
+            assert "Calendar(timestamp)" in store.execute(f'QUERY task SINCE "{lately}"').explain()
+            assert "Calendar" not in store.execute(f'QUERY task WHERE due >= "{lately}"').explain()
+            for text in (
+                f'SINCE "{lately}"',
+                'SINCE "1969-12-01" UNTIL "1970-01-02"',
+                'SINCE "1969-12-31"',
+                'UNTIL "1970-01-01"',
+            ):
                 assert "Calendar" not in store.execute(f"QUERY task USING due {text} COUNT").explain()
             check_calendars(store)
             store.maintain()

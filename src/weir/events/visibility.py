@@ -151,6 +151,9 @@ def days_within(column: str, since: int | None, until: int | None) -> list[Expr]
         return []
     if until is not None and not is_readable_instant(until):
         until = None
+    if until is None and column != "timestamp":
+        # What is due or expires may be of any day to come; what has happened is of one up to today.
+        return []
     first = since // _DAY_MICROS
     last = ((now_micros() if until is None else until) - 1) // _DAY_MICROS
     if last - first >= _MOST_DAYS:
