@@ -29,7 +29,7 @@ from weir.errors import (
     StorageError,
     WeirError,
 )
-from weir.indexing import generation as generation_module
+from weir.indexing import build_plan
 from weir.indexing.build import build_index
 from weir.indexing.definition import IndexDefinition
 from weir.indexing.describe import ExistingIndex
@@ -91,7 +91,7 @@ def table(tmp_path: Path) -> weir.Table:
 
 @pytest.fixture
 def small_generations_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation_module, "_MIN_ROWS", dict.fromkeys(IndexKind, 1))
+    monkeypatch.setattr(build_plan, "_MIN_ROWS", dict.fromkeys(IndexKind, 1))
 
 
 def described(dataset: lance.LanceDataset) -> tuple[ExistingIndex, ...]:
@@ -213,7 +213,7 @@ def test_an_index_that_cannot_be_built_does_not_stop_the_flush(
             raise RuntimeError("no room")
         build_index(dataset, definition, None)
 
-    monkeypatch.setattr(generation_module, "build_index", refused)
+    monkeypatch.setattr(build_plan, "build_index", refused)
 
     upsert(table, rows(0, 50))
     (dataset,) = generations(table)

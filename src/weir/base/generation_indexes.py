@@ -8,8 +8,8 @@ from weir.base.maintained_indexes import maintained_indexes
 from weir.base.table import BaseTable
 from weir.engine.logs import get_logger
 from weir.errors import CorruptionError
+from weir.indexing.build_plan import GenerationIndex
 from weir.indexing.describe import ExistingIndex
-from weir.indexing.generation import GenerationIndex
 
 __all__ = ["generation_indexes"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from weir.base.table import BaseTable
 from weir.config import WriterOptions
 from weir.format.merge_engine import MergeEngine
-from weir.indexing.generation import GenerationIndex
+from weir.indexing.build_plan import GenerationIndex
 from weir.storage.interface import ObjectStore
 from weir.write.lease.heartbeat import Heartbeat
 from weir.write.lease.lease_owner import new_lease_owner

@@ -13,7 +13,7 @@ from tests.search.text.test_search import QUERIES, WORDS, Lives, index, rows
 import weir
 from weir.base.table import BaseTable
 from weir.engine.context import default_context
-from weir.indexing import generation as generation_indexes
+from weir.indexing import build_plan
 from weir.indexing.kinds import IndexKind
 from weir.search.text import search as text_search_module
 from weir.search.text import segment as text_segment_module
@@ -33,8 +33,8 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     lives = Lives(tmp_path_factory.mktemp("postings") / "t")
     generator = np.random.default_rng(8)
     with pytest.MonkeyPatch.context() as patch, lives.table.writer(flush_on_close=False) as writer:
-        least = {**generation_indexes._MIN_ROWS, IndexKind.INVERTED: 50}
-        patch.setattr(generation_indexes, "_MIN_ROWS", least)
+        least = {**build_plan._MIN_ROWS, IndexKind.INVERTED: 50}
+        patch.setattr(build_plan, "_MIN_ROWS", least)
         writer.upsert(lives.remember(rows(generator, range(900))))
         writer.flush()
         lives.table.maintenance.merge()

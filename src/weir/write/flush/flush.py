@@ -12,7 +12,7 @@ from weir.engine.written_tables import WrittenTables
 from weir.errors import FencedError, ObjectNotFoundError
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardManifest
-from weir.indexing.generation import GenerationIndex
+from weir.indexing.build_plan import GenerationIndex
 from weir.log.manifest_store import (
     read_latest_manifest,
     read_manifest_version,

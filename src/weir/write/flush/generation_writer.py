@@ -36,7 +36,7 @@ from weir.format.key_hash import hash_keys
 from weir.format.keys import encode_keys
 from weir.format.shard_manifest import FlushedGeneration
 from weir.format.unsliced import unsliced
-from weir.indexing.generation import GenerationIndex, build_generation_indexes, is_on, is_worth_building
+from weir.indexing.build_plan import BuildPlan, GenerationIndex
 from weir.indexing.library_message import library_message
 from weir.lsm.generation_files import checksum_files
 from weir.storage.interface import ObjectStore
@@ -94,7 +94,7 @@ def write_generation(
     in_memory_bytes : int
         Memory of the MemTable, recorded for operators.
     indexes : sequence of GenerationIndex, optional
-        The indexes for generations, used if this one benefits from them.
+        The indexes that generations are to have, of which a build plan chooses those worth building.
     urgency : callable
         How urgent it is (:class:`weir.engine.throttle.Throttle`). Default: so that it does not rest.
     name : str, optional
@@ -116,10 +116,8 @@ def write_generation(
     else:
         written, of_keys = _write_rows(place, rows, urgency), _key_files(place, rows, keys)
     failpoint.reach("flush.after_data")
-    wanted = [
-        one for one in indexes if is_worth_building(one, rows.num_rows) and is_on(one, rows.written.schema)
-    ]
-    built = build_generation_indexes(written.dataset(place), wanted) if wanted else ()
+    plan = BuildPlan.of(indexes, rows.written.schema, rows.num_rows)
+    built = plan.build(written.dataset(place)) if plan.indexes else ()
     failpoint.reach("flush.after_indexes")
     unstored = [partial(store.put, path, data) for path, data in written.unstored.items()]
     checksum = of_keys.bloom_filter_checksum

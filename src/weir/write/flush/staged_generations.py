@@ -34,7 +34,7 @@ from weir.format import layout
 from weir.format.merge_engine import MergeEngine
 from weir.format.shard_manifest import FlushedGeneration, ShardFieldValue, ShardManifest
 from weir.format.source import SourceMarks
-from weir.indexing.generation import GenerationIndex
+from weir.indexing.build_plan import GenerationIndex
 from weir.log.manifest_store import commit_manifest, read_latest_manifest, update_manifest
 from weir.storage.interface import ObjectStore
 from weir.storage.store_time import store_time

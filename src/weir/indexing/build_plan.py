@@ -1,4 +1,4 @@
-"""Which indexes a flushed generation gets: those of the base table, if it has enough rows to benefit.
+"""The build plan of a flushed generation: those indexes of the base table that it has enough rows for.
 
 Lance MemWAL spec, "Flushed MemTable": a generation has the indexes that the MemWAL index maintains. Made
 with the base table's parameters, and with the model of its vector indexes, so that what a search finds
@@ -20,7 +20,7 @@ from weir.indexing.definition import IndexDefinition
 from weir.indexing.kinds import IndexKind
 from weir.indexing.vector_model import VectorModel
 
-__all__ = ["GenerationIndex", "build_generation_indexes", "is_on", "is_worth_building"]
+__all__ = ["BuildPlan", "GenerationIndex"]
 
 _log = get_logger(__name__)
 
@@ -62,7 +62,64 @@ class GenerationIndex:
     field_id: int | None = None
 
 
-def is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """The indexes that one generation gets. Made by :meth:`of`.
+
+    Parameters
+    ----------
+    indexes : tuple of GenerationIndex
+        In the order in which they are built.
+
+    Examples
+    --------
+    >>> schema = pa.schema([("id", pa.int64()), ("carrier", pa.string())])
+    >>> index = GenerationIndex(IndexDefinition("carrier_idx", "carrier", IndexKind.BITMAP), None)
+    >>> len(BuildPlan.of([index], schema, 100_000).indexes), len(BuildPlan.of([index], schema, 100).indexes)
+    (1, 0)
+    """
+
+    indexes: tuple[GenerationIndex, ...]
+
+    @classmethod
+    def of(cls, maintained: Iterable[GenerationIndex], schema: pa.Schema, num_rows: int) -> BuildPlan:
+        """Return the plan for a generation.
+
+        Parameters
+        ----------
+        maintained : iterable of GenerationIndex
+            The indexes that generations are to have.
+        schema : Schema
+            The columns of its rows.
+        num_rows : int
+            How many rows it has.
+        """
+        return cls(
+            tuple(one for one in maintained if _is_worth_building(one, num_rows) and _is_on(one, schema))
+        )
+
+    def build(self, dataset: lance.LanceDataset) -> tuple[IndexDefinition, ...]:
+        """Build the indexes on a generation that is not visible yet, and return those that were built.
+
+        One that cannot be built is left out: without it the generation is searched by reading it.
+        """
+        built = []
+        for index in self.indexes:
+            try:
+                build_index(dataset, index.definition, index.model)
+            except (OSError, ValueError, RuntimeError) as error:
+                _log.warning(
+                    "shard.generation_index_not_built",
+                    index=index.definition.name,
+                    generation=dataset.uri,
+                    error=str(error),
+                )
+            else:
+                built.append(index.definition)
+        return tuple(built)
+
+
+def _is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
     """Whether a generation of so many rows gains from an index.
 
     A vector index that has not learnt anything yet gives a generation nothing to compare with.
@@ -72,32 +129,9 @@ def is_worth_building(index: GenerationIndex, num_rows: int) -> bool:
     return num_rows >= _MIN_ROWS[index.definition.kind]
 
 
-def is_on(index: GenerationIndex, schema: pa.Schema) -> bool:
+def _is_on(index: GenerationIndex, schema: pa.Schema) -> bool:
     """Whether rows of a schema have the column of an index."""
     at = schema.get_field_index(index.definition.column)
     if at < 0:
         return False
     return index.field_id is None or field_id(schema.field(at)) in (None, index.field_id)
-
-
-def build_generation_indexes(
-    dataset: lance.LanceDataset, indexes: Iterable[GenerationIndex]
-) -> tuple[IndexDefinition, ...]:
-    """Build indexes on a generation that is not visible yet, and return those that were built.
-
-    One that cannot be built is left out: without it the generation is searched by reading it.
-    """
-    built = []
-    for index in indexes:
-        try:
-            build_index(dataset, index.definition, index.model)
-        except (OSError, ValueError, RuntimeError) as error:
-            _log.warning(
-                "shard.generation_index_not_built",
-                index=index.definition.name,
-                generation=dataset.uri,
-                error=str(error),
-            )
-        else:
-            built.append(index.definition)
-    return tuple(built)
