@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from weir.errors import IndexExistsError
-from weir.events.calendar import DAYS_OF_TIMESTAMP, calendar_of
+from weir.events.calendar import DAYS_OF_TIMESTAMP, calendars
 from weir.events.catalog import Catalog
 from weir.events.field_types import FieldType
 from weir.table.table import Table
@@ -57,7 +57,7 @@ def index_kinds(catalog: Catalog) -> dict[str, str]:
     >>> index_kinds(Catalog({}).defined("signup", fields, None))["f_plan"]
     'BITMAP'
     """
-    found = dict(_CORE)
+    found = {**_CORE, **dict.fromkeys(calendars(catalog.columns), "BITMAP")}
     for kind in catalog.types.values():
         for fields in kind.versions.values():
             for name, field in fields.items():
@@ -70,8 +70,6 @@ def _add(found: dict[str, str], column: str, field: FieldType) -> None:
     kind = _BY_TYPE.get(field.kind)
     if kind is not None and (column not in found or kind == "BITMAP"):
         found[column] = kind
-    if field.kind == "datetime":
-        found[calendar_of(column)] = "BITMAP"
 
 
 def zone_rows(catalog: Catalog) -> int:
